@@ -4,7 +4,8 @@ initialisation, and for images a feature extractor that both heads share.
 Every policy takes observations as the environment gives them (integers, uint8 images, vectors) and has
 
 - `log_prob(observations, actions) -> (n,)`: all that attribution needs;
-- `evaluate(observations, actions) -> (log_prob, values, entropy)`, each (n,): what PPO needs;
+- `heads(observations) -> (distribution parameters, values)` and `evaluate(observations, actions) -> (log_prob, values,
+  entropy)`: what PPO needs;
 - `distribution_parameters(observations)`: logits (n, actions), or mean (n, dims) of the Gaussian;
 - `values(observations) -> (n,)`.
 """
@@ -107,6 +108,11 @@ class ActorCritic(nn.Module):
         """Two separate tanh MLPs: the case that `fast_mlp` computes by hand."""
         return isinstance(self.features, nn.Identity)
 
+    def heads(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters and V(s), with one pass through the shared features."""
+        features = self.features(self.encode(observations))
+        return self.action_head(self.policy(features)), self.value_head(self.value(features)).squeeze(-1)
+
     def distribution_parameters(self, observations: Tensor) -> Tensor:
         """Logits (n, actions), or means (n, dims)."""
         return self.action_head(self.policy(self.features(self.encode(observations))))
@@ -117,25 +123,26 @@ class ActorCritic(nn.Module):
 
     def log_prob(self, observations: Tensor, actions: Tensor) -> Tensor:
         """log pi(a|s), shape (n,); for vector actions the sum over dimensions, of the raw (unclipped) action."""
-        return self._log_prob(self.distribution_parameters(observations), actions)
+        return self.log_prob_of(self.distribution_parameters(observations), actions)
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """log pi(a|s), V(s) and the policy's entropy, each (n,), with one pass through the shared features."""
-        features = self.features(self.encode(observations))
-        outputs = self.action_head(self.policy(features))
-        values = self.value_head(self.value(features)).squeeze(-1)
-        if self.discrete:
-            log_probs = outputs.log_softmax(-1)
-            entropy = -(log_probs.exp() * log_probs).sum(-1)
-        else:
-            entropy = (0.5 + 0.5 * LOG_2PI + self.log_std(outputs)).sum(-1)
-        return self._log_prob(outputs, actions), values, entropy
+        """log pi(a|s), V(s) and the policy's entropy, each (n,)."""
+        outputs, values = self.heads(observations)
+        return self.log_prob_of(outputs, actions), values, self.entropy_of(outputs)
 
-    def _log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+    def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """log pi(a|s) given the distribution's parameters."""
         if self.discrete:
             return outputs.log_softmax(-1).gather(-1, actions.long().reshape(-1, 1)).squeeze(-1)
         log_std = self.log_std(outputs)
         return (-0.5 * ((actions - outputs) / log_std.exp()) ** 2 - log_std - 0.5 * LOG_2PI).sum(-1)
+
+    def entropy_of(self, outputs: Tensor) -> Tensor:
+        """Entropy of the distribution, (n,)."""
+        if self.discrete:
+            log_probs = outputs.log_softmax(-1)
+            return -(log_probs.exp() * log_probs).sum(-1)
+        return (0.5 + 0.5 * LOG_2PI + self.log_std(outputs)).sum(-1)
 
 
 def make_policy(

@@ -1,0 +1,3 @@
+from rl_influence.cli import main
+
+main()

@@ -1,0 +1,161 @@
+"""Statistics with the seed as the unit: every value that comes in is one seed's.
+
+The paper gives t intervals over 5 seeds (Table 4) and spreads of unnamed kind elsewhere. Here: paired differences per
+seed, t and seeded bootstrap intervals, and what n seeds can show at all. Undefined is nan, never 0, with n beside it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import optimize, stats
+
+BOOTSTRAP_SEED = 20250519
+
+
+class Interval(NamedTuple):
+    """A mean (or another statistic) with its two-sided interval; low and high are nan for n < 2."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+class Paired(NamedTuple):
+    """Differences method - reference by seed, and the seeds that only one of them has."""
+
+    differences: pd.Series
+    unpaired: tuple
+
+
+def paired_differences(reference: pd.Series, method: pd.Series) -> Paired:
+    """Method minus reference for each seed that both have; the index of both series is the seed.
+
+    Raises:
+        ValueError: for a repeated seed.
+    """
+    for name, series in (("reference", reference), ("method", method)):
+        if not series.index.is_unique:
+            raise ValueError(f"{name}: seed {series.index[series.index.duplicated()][0]} is repeated")
+    seeds = reference.index.intersection(method.index).sort_values()
+    unpaired = tuple(reference.index.symmetric_difference(method.index).sort_values())
+    return Paired(method.loc[seeds] - reference.loc[seeds], unpaired)
+
+
+def t_interval(values, confidence: float = 0.95) -> Interval:
+    """Mean and Student t interval over seeds; one seed has no interval."""
+    values = _sample(values)
+    n = len(values)
+    if n < 2:
+        return Interval(float(values.mean()) if n else np.nan, np.nan, np.nan, n)
+    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    mean = float(values.mean())
+    return Interval(mean, float(mean - half), float(mean + half), n)
+
+
+def bootstrap_interval(
+    values, statistic=np.mean, confidence: float = 0.95, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED
+) -> Interval:
+    """Percentile bootstrap over seeds, the same for the same values and `seed`; `statistic` is vectorised over `axis`."""
+    values = _sample(values)
+    n = len(values)
+    estimate = float(statistic(values, axis=-1)) if n else np.nan
+    if n < 2:
+        return Interval(estimate, np.nan, np.nan, n)
+    interval = stats.bootstrap(
+        (values,),
+        statistic,
+        n_resamples=resamples,
+        confidence_level=confidence,
+        method="percentile",
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(estimate, float(interval.low), float(interval.high), n)
+
+
+def interquartile_mean(values, axis: int = -1):
+    """Mean of the middle half: floor(n / 4) values are cut at each end (so nothing is cut for n < 4)."""
+    return stats.trim_mean(_sample(values, dimensions=None), 0.25, axis=axis)
+
+
+def probability_of_improvement(method, reference) -> float:
+    """Share of all (method seed, reference seed) pairs in which the method is ahead; ties count half. nan if one is empty."""
+    method, reference = _sample(method), _sample(reference)
+    if not len(method) or not len(reference):
+        return np.nan
+    ahead = np.sign(method[:, None] - reference[None, :])
+    return float((1 + ahead).mean() / 2)
+
+
+def area_under_curve(returns) -> float:
+    """Area under a learning curve divided by its number of rounds: the mean return over training (trapezoids).
+
+    `returns` is indexed by round; nan marks rounds that were not evaluated, which the trapezoids span. One point: its value.
+    """
+    curve = np.asarray(returns, dtype=float)
+    rounds = np.flatnonzero(~np.isnan(curve))
+    if not len(rounds) or np.isinf(curve).any():
+        raise ValueError("returns: expected finite values in at least one round")
+    if len(rounds) == 1:
+        return float(curve[rounds[0]])
+    return float(np.trapezoid(curve[rounds], rounds) / (rounds[-1] - rounds[0]))
+
+
+def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confidence: float = 0.95) -> float:
+    """Smallest true mean difference that n paired seeds show with this power in a two-sided paired t test.
+
+    `sd` is the standard deviation of the differences; the effect has its unit. nan for n < 2: no test is possible.
+    """
+    if not 0 < power < 1 or not 0 < confidence < 1:
+        raise ValueError(f"power {power} and confidence {confidence} must lie between 0 and 1")
+    if power <= 1 - confidence:
+        raise ValueError(f"power {power} is not above the test's own error rate {1 - confidence:.3g}")
+    if n < 2 or not np.isfinite(sd):
+        return np.nan
+    critical = stats.t.ppf((1 + confidence) / 2, n - 1)
+
+    def shortfall(shift):  # shift = effect / sd * sqrt(n), the noncentrality
+        return stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift) - power
+
+    # at this shift the lower 1 - power quantile lies above the critical value, with room to spare
+    high = critical * 4 + 10
+    return float(optimize.brentq(shortfall, 0, high, xtol=1e-10) * sd / np.sqrt(n))
+
+
+def spearman(x, y) -> tuple[float, int]:
+    """Rank correlation and its n (points without nan). rho is nan wherever `why_undefined` gives a reason."""
+    x, y = _points(x, y)
+    n = int((~np.isnan(x) & ~np.isnan(y)).sum())
+    return (np.nan if why_undefined(x, y) else float(stats.spearmanr(x, y).statistic)), n
+
+
+def why_undefined(x, y) -> str:
+    """Why there is no rank correlation of x and y; empty if there is one."""
+    x, y = _points(x, y)
+    nans = int((np.isnan(x) | np.isnan(y)).sum())
+    if nans:
+        return f"{nans} of {len(x)} points are nan"
+    if len(x) < 3:
+        return f"{len(x)} points, at least 3 are needed"
+    constant = [name for name, values in (("x", x), ("y", y)) if (values == values[0]).all()]
+    return f"{' and '.join(constant)} constant" if constant else ""
+
+
+def _points(x, y) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"x and y: shapes {x.shape} and {y.shape}; expected two equally long lists")
+    return x, y
+
+
+def _sample(values, dimensions: int | None = 1) -> np.ndarray:
+    values = np.asarray(values, dtype=float)
+    if dimensions and values.ndim != dimensions:
+        raise ValueError(f"values: shape {values.shape}; expected one value per seed")
+    if not np.isfinite(values).all():
+        raise ValueError(f"values: {int((~np.isfinite(values)).sum())} of {values.size} are not finite")
+    return values

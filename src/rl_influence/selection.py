@@ -1,0 +1,171 @@
+"""Which records of a round's buffer train: the paper's filter and all that it is compared with (section 5, appendix B).
+
+Every rule sees the buffer and the policy that collected it, and answers with the records that each epoch draws from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_influence.analysis.true_advantages import monte_carlo_advantages
+from rl_influence.attribution import FReturn, influence_scores
+from rl_influence.config import PPOConfig, RunSpec
+from rl_influence.networks import ActorCritic
+from rl_influence.ppo import minibatches, normalize
+from rl_influence.records import Records
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records a round trains on.
+
+    Attributes:
+        kept: indices into the buffer, ascending.
+        records_per_epoch: how many records an epoch draws.
+        probabilities: of each kept record, if it is drawn with replacement; None: every epoch is a permutation.
+    """
+
+    kept: np.ndarray
+    records_per_epoch: int
+    probabilities: np.ndarray | None = None
+
+    def epochs(self, n_epochs: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
+        """Record indices of each epoch in the order in which they train."""
+        for _ in range(n_epochs):
+            if self.probabilities is not None:
+                yield generator.choice(self.kept, self.records_per_epoch, p=self.probabilities)
+                continue
+            order = generator.permutation(self.kept)
+            while 0 < len(order) < self.records_per_epoch:  # more updates than the kept records give: go round again
+                order = np.concatenate([order, generator.permutation(self.kept)])
+            yield order[: self.records_per_epoch]
+
+
+def needs_scores(spec: RunSpec) -> bool:
+    """Whether a method computes influence in every round: to choose records, or to know how many IIF would drop."""
+    kind = spec.selection.kind
+    return kind in ("influence", "random", "difficulty") or spec.selection.updates == "as_influence"
+
+
+def score(records: Records, policy: ActorCritic, config: PPOConfig, generator: np.random.Generator) -> np.ndarray:
+    """Start-of-round influence on f_return as the public code computes it, (n,).
+
+    Advantages are normalised within mini-batches of a random order, as in a first epoch; the target's are raw.
+    """
+    normalised = np.empty_like(records.advantages)
+    for batch in minibatches(generator.permutation(len(records)), config.batch_size, drop_short=False):
+        normalised[batch] = normalize(records.advantages[batch])
+    backend = "ghost" if policy.is_mlp else "jvp"  # the faster one for either; equal to rounding
+    return influence_scores(policy, records, FReturn(records), advantages=normalised, backend=backend).numpy()
+
+
+def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:
+    """IIF's filter: drops the int(fraction * #negative) most negative records, ties by index.
+
+    Args:
+        scores: (n,) influence of each record.
+        fraction: share of the negative records to drop, in [0, 1].
+
+    Returns:
+        Indices of the records that are kept, ascending.
+
+    Raises:
+        ValueError: for a fraction outside [0, 1] or a score that is not a number.
+    """
+    scores = np.asarray(scores)
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction {fraction} lies outside [0, 1]")
+    if np.isnan(scores).any():
+        raise ValueError(f"scores: {int(np.isnan(scores).sum())} of {scores.size} are NaN")
+    dropped = np.argsort(scores, kind="stable")[: number_dropped(scores, fraction)]
+    return _without(len(scores), dropped)
+
+
+def number_dropped(scores: np.ndarray, fraction: float) -> int:
+    """How many records IIF drops of a buffer with these scores."""
+    # the tiny addition keeps 0.07 * 100 = 7.000000000000001 and 0.29 * 100 = 28.999999999999996 on their side
+    return int(fraction * int((scores < 0).sum()) + 1e-9)
+
+
+def disagreeing(estimated: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Indices of the records whose estimated and true advantage have opposite signs."""
+    return np.flatnonzero(np.asarray(estimated) * np.asarray(true) < 0)
+
+
+def drop_by_advantage(estimated: np.ndarray, true: np.ndarray, fraction: float, *, heuristic: str) -> np.ndarray:
+    """The paper's advantage heuristics, which look at records whose advantages disagree in sign only.
+
+    `advantage_h1` drops the share with the largest |true - estimated|, `advantage_h2` that with the most negative
+    product; ties by index.
+
+    Returns:
+        Indices of the records that are kept, ascending.
+    """
+    estimated, true = np.asarray(estimated), np.asarray(true)
+    candidates = disagreeing(estimated, true)
+    gap, product = np.abs(true - estimated), estimated * true
+    badness = {"advantage_h1": -gap, "advantage_h2": product}[heuristic][candidates]
+    worst_first = candidates[np.argsort(badness, kind="stable")]
+    return _without(len(estimated), worst_first[: int(fraction * len(candidates) + 1e-9)])
+
+
+def drop_extreme_rewards(rewards: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+    """Difficulty filter (appendix B.10): drops the records of highest and of lowest reward, half each, ties at random.
+
+    Returns:
+        Indices of the records that are kept, ascending.
+    """
+    shuffled = generator.permutation(len(rewards))
+    order = shuffled[np.argsort(rewards[shuffled], kind="stable")]
+    low = number // 2
+    return _without(len(rewards), np.concatenate([order[:low], order[len(order) - (number - low) :]]))
+
+
+def td_probabilities(records: Records, *, gamma: float, exponent: float) -> np.ndarray:
+    """Rank-based prioritised sampling by TD error: priority 1 / rank of |delta|, probability ~ priority ** exponent."""
+    delta = records.rewards + gamma * records.next_values * ~records.terminated - records.values
+    rank = np.empty(len(delta))
+    rank[np.argsort(-np.abs(delta), kind="stable")] = np.arange(1, len(delta) + 1)
+    priority = rank**-exponent
+    return priority / priority.sum()
+
+
+def select(
+    spec: RunSpec, records: Records, scores: np.ndarray | None, generator: np.random.Generator
+) -> Selection:
+    """Applies a run's method to one round's buffer.
+
+    Args:
+        scores: influence of each record, if `needs_scores(spec)`.
+        generator: the method's own randomness.
+    """
+    kind, fraction, n = spec.selection.kind, spec.drop_fraction, len(records)
+    probabilities = None
+    if kind == "influence":
+        kept = drop_most_negative(scores, fraction)
+    elif kind == "random":
+        kept = _without(n, generator.choice(n, number_dropped(scores, fraction), replace=False))
+    elif kind == "difficulty":
+        kept = drop_extreme_rewards(records.rewards, number_dropped(scores, fraction), generator)
+    elif kind in ("advantage_h1", "advantage_h2"):
+        true = monte_carlo_advantages(records, gamma=spec.ppo.gamma)
+        kept = drop_by_advantage(records.advantages, true, fraction, heuristic=kind)
+    else:
+        kept = np.arange(n)
+        if kind == "td_error":
+            probabilities = td_probabilities(records, gamma=spec.ppo.gamma, exponent=spec.selection.priority_exponent)
+    per_epoch = {
+        "own": lambda: len(kept),
+        "as_all": lambda: n,
+        "as_influence": lambda: n - number_dropped(scores, fraction),
+    }[spec.selection.updates]()
+    return Selection(kept, per_epoch, probabilities)
+
+
+def _without(n: int, dropped: np.ndarray) -> np.ndarray:
+    kept = np.ones(n, dtype=bool)
+    kept[dropped] = False
+    return np.flatnonzero(kept)
