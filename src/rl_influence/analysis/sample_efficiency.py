@@ -1,4 +1,4 @@
-"""Sample efficiency: how many rounds earlier a method reaches the returns of standard training (section 5.2 of the paper).
+"""Sample efficiency: how many rounds earlier a method reaches the returns of standard training (paper, section 5.2).
 
 m_X(v) is the first round at which method X's test return is at least v, and the reduction at v is
 1 - m_method(v) / m_reference(v). The paper is silent on two cases. A level that the reference has at round 0 divides by
@@ -55,11 +55,9 @@ def sample_efficiency(reference_returns, method_returns) -> SampleEfficiency:
         ValueError: for a curve that is empty, not one-dimensional, infinite somewhere, or nan everywhere.
     """
     reference, method = _curve(reference_returns, "reference"), _curve(method_returns, "method")
-    best_before = np.concatenate([[-np.inf], np.fmax.accumulate(reference)[:-1]])
-    # fmax passes over nan, except in front of the first evaluated round
-    best_before = np.where(np.isnan(best_before), -np.inf, best_before)
-    rises = np.flatnonzero(reference > best_before)  # comparisons with nan are false
-    levels = _reductions(reference[rises[rises > 0]], reference, method)
+    seen = np.where(np.isnan(reference), -np.inf, reference)
+    rises = 1 + np.flatnonzero(seen[1:] > np.maximum.accumulate(seen)[:-1])  # round 0 is no rise
+    levels = _reductions(reference[rises], reference, method)
     reductions = levels["reduction"].to_numpy()
     return SampleEfficiency(
         se_ave=float(reductions.mean()) if len(levels) else np.nan,
@@ -72,16 +70,16 @@ def sample_efficiency(reference_returns, method_returns) -> SampleEfficiency:
 def efficiency_at(reference_returns, method_returns, fractions=FRACTIONS) -> pd.DataFrame:
     """The reduction at fixed fractions of the reference's range: its return at round 0 (0) to its maximum (1).
 
-    SE_ave hangs on a curve's last, smallest rises; this shows where along the curve a method is ahead. Columns: fraction,
-    level, m_reference, m_method (rounds), reduction, reached. For a reference that never rises, all but the fraction is
-    undefined (nan, and reached is false).
+    SE_ave hangs on a curve's last, smallest rises; this shows where along the curve a method is ahead. Columns:
+    fraction, level, m_reference, m_method (rounds), reduction, reached. For a reference that never rises, all but the
+    fraction is undefined (nan, and reached is false).
     """
     reference, method = _curve(reference_returns, "reference"), _curve(method_returns, "method")
     fractions = np.asarray(fractions, dtype=float)
     start, top = reference[~np.isnan(reference)][0], np.nanmax(reference)
     if not top > start:
-        empty = pd.DataFrame(np.nan, index=range(len(fractions)), columns=["level", "m_reference", "m_method", "reduction"])
-        return pd.concat([pd.Series(fractions, name="fraction"), empty.assign(reached=False)], axis=1)
+        undefined = dict.fromkeys(("level", "m_reference", "m_method", "reduction"), np.nan)
+        return pd.DataFrame({"fraction": fractions, **undefined, "reached": False})
     # start + 1.0 * (top - start) may round to just above the maximum
     levels = np.where(fractions == 1, top, start + fractions * (top - start))
     table = _reductions(levels, reference, method)
@@ -93,8 +91,8 @@ def time_efficiency(reference_returns, method_returns, reference_time_s, method_
     """RT_peak: SE_peak with cumulative time in place of rounds (section 5.2, Table 5).
 
     Args:
-        reference_time_s, method_time_s: (K + 1,) *cumulative* seconds until the policy of round k was there; 0 at round 0.
-            The caller chooses what counts (the paper: influence + optimisation).
+        reference_time_s, method_time_s: (K + 1,) *cumulative* seconds until the policy of round k was there; 0 at
+            round 0. The caller chooses what counts (the paper: influence + optimisation).
 
     Raises:
         ValueError: as `sample_efficiency`, and for times that do not fit the curve, are not finite, or fall.
@@ -111,10 +109,9 @@ def time_efficiency(reference_returns, method_returns, reference_time_s, method_
 
 
 def _reductions(levels, reference, method) -> pd.DataFrame:
-    """Both first rounds and the reduction per level; the levels lie above the reference's round 0 and within its range."""
-    with np.errstate(invalid="ignore"):
-        m_reference = np.array([np.flatnonzero(reference >= level)[0] for level in levels], dtype=int)
-        hits = [np.flatnonzero(method >= level) for level in levels]
+    """Both first rounds and the reduction per level; levels lie above the reference's round 0, up to its maximum."""
+    m_reference = np.array([np.flatnonzero(reference >= level)[0] for level in levels], dtype=int)
+    hits = [np.flatnonzero(method >= level) for level in levels]
     budget = int(np.flatnonzero(~np.isnan(method))[-1])
     m_method = np.array([hit[0] if len(hit) else budget for hit in hits], dtype=int)
     return pd.DataFrame(

@@ -59,7 +59,7 @@ def t_interval(values, confidence: float = 0.95) -> Interval:
 def bootstrap_interval(
     values, statistic=np.mean, confidence: float = 0.95, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED
 ) -> Interval:
-    """Percentile bootstrap over seeds, the same for the same values and `seed`; `statistic` is vectorised over `axis`."""
+    """Percentile bootstrap over seeds, the same for the same values and `seed`; `statistic` takes `axis`."""
     values = _sample(values)
     n = len(values)
     estimate = float(statistic(values, axis=-1)) if n else np.nan
@@ -83,7 +83,7 @@ def interquartile_mean(values, axis: int = -1):
 
 
 def probability_of_improvement(method, reference) -> float:
-    """Share of all (method seed, reference seed) pairs in which the method is ahead; ties count half. nan if one is empty."""
+    """Share of all pairs (method seed, reference seed) in which the method is ahead; ties count half. Empty: nan."""
     method, reference = _sample(method), _sample(reference)
     if not len(method) or not len(reference):
         return np.nan
@@ -94,7 +94,7 @@ def probability_of_improvement(method, reference) -> float:
 def area_under_curve(returns) -> float:
     """Area under a learning curve divided by its number of rounds: the mean return over training (trapezoids).
 
-    `returns` is indexed by round; nan marks rounds that were not evaluated, which the trapezoids span. One point: its value.
+    `returns` is indexed by round; nan marks rounds that were not evaluated: trapezoids span them. One point: its value.
     """
     curve = np.asarray(returns, dtype=float)
     rounds = np.flatnonzero(~np.isnan(curve))
@@ -119,10 +119,13 @@ def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confi
     critical = stats.t.ppf((1 + confidence) / 2, n - 1)
 
     def shortfall(shift):  # shift = effect / sd * sqrt(n), the noncentrality
-        return stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift) - power
+        # scipy gives nan where the tail on the other side underflows
+        other_side = np.nan_to_num(stats.nct.cdf(-critical, n - 1, shift))
+        return stats.nct.sf(critical, n - 1, shift) + other_side - power
 
-    # at this shift the lower 1 - power quantile lies above the critical value, with room to spare
-    high = critical * 4 + 10
+    high = critical
+    while shortfall(high) < 0:
+        high *= 1.5
     return float(optimize.brentq(shortfall, 0, high, xtol=1e-10) * sd / np.sqrt(n))
 
 

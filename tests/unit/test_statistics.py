@@ -1,0 +1,140 @@
+"""Statistics against hand values, closed forms and simulation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rl_influence.analysis import statistics as st
+
+nan = np.nan
+
+
+def test_paired_differences_match_seeds_and_name_the_rest():
+    reference = pd.Series({0: 1.0, 1: 2.0, 3: 5.0})
+    method = pd.Series({3: 6.0, 1: 2.5, 2: 9.0})
+    paired = st.paired_differences(reference, method)
+    assert paired.differences.to_dict() == {1: 0.5, 3: 1.0}
+    assert paired.unpaired == (0, 2)
+    with pytest.raises(ValueError, match="seed 1 is repeated"):
+        st.paired_differences(reference, pd.Series([1.0, 2.0], index=[1, 1]))
+
+
+def test_t_interval_by_hand():
+    # mean 3, sd sqrt(2.5), se sqrt(0.5); t(0.975, 4) = 2.776445105
+    interval = st.t_interval([1, 2, 3, 4, 5])
+    half = 2.7764451051977987 * np.sqrt(0.5)
+    assert interval == pytest.approx((3, 3 - half, 3 + half, 5))
+    # two values: t(0.975, 1) = tan(0.475 pi)
+    assert st.t_interval([0, 2]).high == pytest.approx(1 + np.tan(0.475 * np.pi))
+
+
+@pytest.mark.parametrize("interval", [st.t_interval, st.bootstrap_interval])
+def test_one_seed_has_no_interval_and_none_no_mean(interval):
+    one, none = interval([4.0]), interval([])
+    assert one.mean == 4 and np.isnan([one.low, one.high]).all() and one.n == 1
+    assert np.isnan([none.mean, none.low, none.high]).all() and none.n == 0
+
+
+@pytest.mark.parametrize("values", [[1, nan], [1, np.inf], [[1, 2]]])
+def test_values_that_are_no_sample_are_refused(values):
+    for function in (st.t_interval, st.bootstrap_interval):
+        with pytest.raises(ValueError, match="values"):
+            function(values)
+
+
+def test_t_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = [low <= 1 <= high for _, low, high, _ in map(st.t_interval, rng.normal(1, 2, size=(4000, 5)))]
+    assert abs(np.mean(hits) - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 4000)
+
+
+def test_bootstrap_is_seeded_and_approaches_the_exact_percentiles():
+    values = np.array([0.0, 1.0, 5.0])
+    first, second = st.bootstrap_interval(values), st.bootstrap_interval(values)
+    assert first == second
+    # all 27 resamples of three values
+    means = np.sort([np.mean([a, b, c]) for a in values for b in values for c in values])
+    assert (first.low, first.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975], method="inverted_cdf")))
+    assert st.bootstrap_interval([2.0, 2.0, 2.0]) == (2, 2, 2, 3)
+
+
+def test_bootstrap_of_the_interquartile_mean():
+    values = np.arange(8.0)
+    result = st.bootstrap_interval(values, st.interquartile_mean)
+    rng = np.random.default_rng(1)
+    slow = [np.sort(rng.choice(values, 8))[2:6].mean() for _ in range(20_000)]
+    assert result.mean == 3.5
+    assert (result.low, result.high) == pytest.approx(np.quantile(slow, [0.025, 0.975]), abs=0.1)
+
+
+def test_interquartile_mean_by_hand():
+    assert st.interquartile_mean([100, 1, 2, 3, -50]) == 2  # one cut at each end
+    assert st.interquartile_mean([1, 2, 6]) == 3  # nothing to cut
+    assert st.interquartile_mean([9, 1, 2, 3, 4, 5, 6, -9]) == 3.5
+
+
+def test_probability_of_improvement_by_hand():
+    # pairs: (2,1) ahead, (2,2) tie, (3,1) ahead, (3,2) ahead
+    assert st.probability_of_improvement([2, 3], [1, 2]) == pytest.approx(3.5 / 4)
+    assert st.probability_of_improvement([1, 1], [1]) == 0.5
+    assert np.isnan(st.probability_of_improvement([], [1]))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=7).round(1), rng.normal(size=5).round(1)
+    u = stats.mannwhitneyu(x, y).statistic
+    assert st.probability_of_improvement(x, y) == pytest.approx(u / 35)
+
+
+def test_area_under_curve_by_hand():
+    assert st.area_under_curve([0, 1, 1]) == pytest.approx(0.75)
+    assert st.area_under_curve([0, nan, 1]) == pytest.approx(0.5)
+    assert st.area_under_curve([0, nan, 1, 1]) == pytest.approx((1 + 1) / 3)
+    assert st.area_under_curve([7]) == 7
+    for bad in ([nan], [], [0, np.inf]):
+        with pytest.raises(ValueError, match="returns"):
+            st.area_under_curve(bad)
+
+
+def test_minimum_detectable_effect_is_found_with_its_power():
+    # textbook values (G*Power, paired t test, two sided 0.05, power 0.8)
+    assert st.minimum_detectable_effect(5) == pytest.approx(1.6822, abs=2e-3)
+    assert st.minimum_detectable_effect(34) == pytest.approx(0.4950, abs=2e-3)
+    assert st.minimum_detectable_effect(5, sd=2.0) == pytest.approx(2 * st.minimum_detectable_effect(5))
+    # many seeds: the normal approximation
+    normal = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / 100
+    assert st.minimum_detectable_effect(10_000) == pytest.approx(normal, rel=1e-3)
+    assert np.isnan(st.minimum_detectable_effect(1)) and np.isnan(st.minimum_detectable_effect(5, nan))
+    for n in (2, 3, 5):
+        shift = st.minimum_detectable_effect(n)
+        samples = np.random.default_rng(n).normal(shift, 1, size=(20_000, n))
+        found = np.mean(stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.05)
+        assert abs(found - 0.8) < 4 * np.sqrt(0.8 * 0.2 / 20_000)
+
+
+@pytest.mark.parametrize("arguments", [{"power": 0.03}, {"power": 1.0}, {"confidence": 0.0}])
+def test_impossible_power_is_refused(arguments):
+    with pytest.raises(ValueError, match="power"):
+        st.minimum_detectable_effect(5, **arguments)
+
+
+def test_spearman_by_hand():
+    # ranks 1 2 3 4 against 1 3 2 4: 1 - 6 * 2 / (4 * 15)
+    assert st.spearman([1, 2, 3, 40], [10, 30, 20, 40]) == (pytest.approx(0.8), 4)
+    assert st.spearman([1, 2, 3], [9, 5, 1]) == (pytest.approx(-1), 3)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "n", "reason"),
+    [
+        ([1, 1, 1], [1, 2, 3], 3, "x constant"),
+        ([1, 2, 3], [0, 0, 0], 3, "y constant"),
+        ([0, 0, 0], [0, 0, 0], 3, "x and y constant"),
+        ([1, 2], [1, 2], 2, "2 points"),
+        ([], [], 0, "0 points"),
+        ([1, 2, nan, 4], [1, nan, 3, 4], 2, "2 of 4 points are nan"),
+    ],
+)
+def test_spearman_undefined_says_so_with_its_n(x, y, n, reason):
+    rho, count = st.spearman(x, y)
+    assert np.isnan(rho) and count == n
+    assert reason in st.why_undefined(x, y)
