@@ -10,7 +10,6 @@ import difflib
 import importlib.util
 import math
 import re
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Model = TypeVar("Model", bound=BaseModel)
+CATALOGUE = Path("config")
 IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
@@ -186,22 +186,23 @@ class Run(Closed):
 
 
 class Config:
-    """A study's file together with the environments and methods that lie beside it.
+    """A study together with the catalogue of environments and methods.
 
     Args:
-        path: the study's YAML file; `environments/` and `methods.yaml` are read from its folder.
+        study: the study's YAML file, or its content (as Snakemake has merged it).
+        folder: holds `methods.yaml` and `environments/`; default: the file's folder.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        folder = self.path.parent
-        self.study_config = parse(StudyConfig, read_yaml(self.path), self.path)
+    def __init__(self, study: str | Path | dict[str, Any], folder: str | Path | None = None):
+        data = study if isinstance(study, dict) else read_yaml(study)
+        self.name = "config" if isinstance(study, dict) else str(study)
+        folder = Path(folder or (CATALOGUE if isinstance(study, dict) else Path(study).parent))
+        self.study_config = parse(StudyConfig, data, self.name)
         if not (folder / "methods.yaml").exists():
-            # a study may lie in a folder of its own and use the catalogue that it was copied from
-            raise ConfigError(f"{self.path}: methods.yaml and environments/ must lie in the same folder, {folder}")
+            raise ConfigError(f"{folder}: holds no methods.yaml; it and environments/ lie beside the study's file")
         self.methods = load_methods(folder / "methods.yaml")
         self.environments = load_environments(folder / "environments")
-        self.runs  # noqa: B018  (resolve once, so that every error shows before anything runs)
+        self.runs = self._runs()
 
     @property
     def study(self) -> str:
@@ -213,8 +214,7 @@ class Config:
     def environment(self, environment: str) -> EnvironmentConfig:
         return self.environments[choose("environment", environment, self.environments)]
 
-    @cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def _runs(self) -> tuple[Run, ...]:
         """Every run of the grid, in the grid's order."""
         runs: dict[tuple[str, str, int], Run] = {}
         for number, block in enumerate(self.study_config.grid, start=1):
@@ -224,7 +224,7 @@ class Config:
                         key = (environment, method, seed)
                         if key in runs:
                             raise ConfigError(
-                                f"{self.path}: grid block {number} repeats environment {environment}, "
+                                f"{self.name}: grid block {number} repeats environment {environment}, "
                                 f"method {method}, seed {seed}"
                             )
                         spec = self.resolve(environment, method, seed, block)

@@ -1,0 +1,41 @@
+# make replicate   train the quick study and draw its tables and figures   (config/config.yaml)
+# make figures     redraw the study `paper` from its committed results     (config/paper.yaml)
+# make report      one HTML file with every table and figure of the quick study
+# make test        the quick tests; make test SLOW=1 runs all of them
+# make bench       side by side with Stable-Baselines3; prints the ratios
+# make clean-venv  remove the virtual environment
+
+PYTHON ?= python3
+CORES  ?= all
+CONFIG ?= config/config.yaml
+BIN    := .venv/bin
+READY  := .venv/ready
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
+export PYTHONHASHSEED := 0
+
+.PHONY: replicate figures report test bench clean-venv
+.DELETE_ON_ERROR:
+
+replicate: $(READY)
+	$(SNAKEMAKE) --configfile $(CONFIG)
+
+figures: $(READY)
+	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile config/paper.yaml --forceall
+
+test: $(READY)
+	$(BIN)/python -m pytest $(if $(SLOW),,-m "not slow") $(TESTS)
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+clean-venv:
+	rm -rf .venv
+
+# The stamp is written last: an interrupted installation starts anew.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python >= 3.11 is needed, this is " + sys.version.split()[0] + "; choose another with make PYTHON=...")'
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@

@@ -1,0 +1,24 @@
+# What every rule shares: the resolved study and the names of its files.
+import os
+import sys
+from pathlib import Path
+
+from rl_influence.config import Config, ConfigError, check_environments
+from rl_influence.provenance import RUN_FILES, run_directory
+
+try:
+    STUDY = Config(config)
+except ConfigError as error:
+    print(f"rl-influence: {error}", file=sys.stderr)
+    sys.exit(1)
+
+RESULTS = f"results/{STUDY.study}"
+DRAWN = f"paper_figures/{STUDY.study}"
+LOGS = f"logs/{STUDY.study}"
+RUNS = {run_directory(STUDY.study, run).as_posix(): run for run in STUDY.runs}
+
+
+def run_files():
+    """The files of every run of the grid; in the entry that cannot train, of those that are there."""
+    files = [f"{directory}/{name}" for directory in RUNS for name in RUN_FILES]
+    return [file for file in files if "train" in rules.__dict__ or os.path.exists(file)]
