@@ -1,0 +1,175 @@
+"""The reference engine: environments of gymnasium's registry with the wrappers that a configuration names."""
+
+from __future__ import annotations
+
+import importlib
+
+import gymnasium as gym
+import numpy as np
+
+from rl_influence.config import ConfigError, EnvironmentConfig
+from rl_influence.environments.sampler import Sampler
+
+FRAME_SKIP, FRAME_SIZE, FRAME_STACK, NOOP_MAX = 4, 84, 4, 30  # of the wrapper `atari`
+
+
+def make_env(environment: EnvironmentConfig) -> gym.Env:
+    """The environment, registered and wrapped. Deterministic given the seed of its first reset.
+
+    Wrappers: `image_only` (MiniGrid's image alone), `flatten` (vector observations), `atari` (frame skip 4 with the
+    maximum of the last two frames, 84x84 grey, up to 30 no-ops after a reset, 4 frames stacked).
+
+    Raises:
+        ConfigError: unknown gym id, missing package, arguments that the environment refuses, unsupported spaces.
+    """
+    name, gym_id = environment.id, environment.gym_id
+    try:
+        importlib.import_module(environment.package)  # registers its ids, in worker processes as well
+    except ImportError:
+        raise ConfigError(
+            f"environment {name} needs the package {environment.package}: pip install 'rl-influence[environments]'"
+        ) from None
+    kwargs = dict(environment.kwargs)
+    if "atari" in environment.wrappers:
+        check_atari_arguments(environment)
+        kwargs["frameskip"] = 1  # the wrapper skips; ALE's ids would skip 4 frames as well
+    try:
+        env = gym.make(gym_id, disable_env_checker=True, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(
+            f"environment {name}: {_first_line(error)}; pip install 'rl-influence[environments]'"
+        ) from None
+    except (gym.error.Error, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(f"environment {name}: gym_id {gym_id!r} with {kwargs}: {_first_line(error)}") from None
+    if hasattr(type(env.unwrapped), "default_config"):  # highway-env ignores unknown keys silently
+        known = type(env.unwrapped).default_config()
+        for key in kwargs.get("config", {}):
+            if key not in known:
+                raise ConfigError(f"environment {name}: unknown key {key!r} in config; choices: {', '.join(known)}")
+    for wrapper in environment.wrappers:
+        env = _wrap(env, wrapper, name)
+    check_spaces(name, env.observation_space, env.action_space)
+    return env
+
+
+def _wrap(env: gym.Env, wrapper: str, name: str) -> gym.Env:
+    if wrapper == "image_only":
+        if "image" not in getattr(env.observation_space, "spaces", ()):
+            raise ConfigError(f"environment {name}: wrapper image_only needs an observation 'image'")
+        from minigrid.wrappers import ImgObsWrapper
+
+        return ImgObsWrapper(env)
+    if wrapper == "flatten":
+        return gym.wrappers.FlattenObservation(env)
+    try:
+        env = gym.wrappers.AtariPreprocessing(
+            env, noop_max=NOOP_MAX, frame_skip=FRAME_SKIP, screen_size=FRAME_SIZE, grayscale_obs=True
+        )
+    except (gym.error.Error, AttributeError) as error:
+        raise ConfigError(f"environment {name}: wrapper atari: {_first_line(error)}") from None
+    return gym.wrappers.FrameStackObservation(env, FRAME_STACK)
+
+
+def check_atari_arguments(environment: EnvironmentConfig) -> None:
+    """Frames are skipped once, by the wrapper, and sticky actions are written down."""
+    kwargs = environment.kwargs
+    if kwargs.get("frameskip", 1) != 1:
+        raise ConfigError(
+            f"environment {environment.id}: frameskip {kwargs['frameskip']!r} with wrapper atari, which skips "
+            f"{FRAME_SKIP} frames itself; leave it out"
+        )
+    if "repeat_action_probability" not in kwargs:
+        raise ConfigError(
+            f"environment {environment.id}: wrapper atari needs kwargs.repeat_action_probability "
+            "(0.25: sticky actions; 0: none)"
+        )
+
+
+def check_spaces(name: str, observations: gym.Space, actions: gym.Space) -> None:
+    """Refuses what the networks cannot take, by name."""
+    discrete, box = gym.spaces.Discrete, gym.spaces.Box
+    if not (
+        (isinstance(observations, discrete) and observations.start == 0)
+        or (isinstance(observations, box) and (observations.dtype.kind == "f" or observations.dtype == np.uint8))
+    ):
+        raise ConfigError(
+            f"environment {name}: observation space {type(observations).__name__} is not supported ({observations}); "
+            "choices: Discrete from 0, Box of floats, Box of uint8"
+        )
+    if not (
+        (isinstance(actions, discrete) and actions.start == 0)
+        or (isinstance(actions, box) and actions.dtype.kind == "f" and len(actions.shape) == 1)
+    ):
+        raise ConfigError(
+            f"environment {name}: action space {type(actions).__name__} is not supported ({actions}); "
+            "choices: Discrete from 0, one-dimensional Box of floats"
+        )
+
+
+class GymnasiumSampler(Sampler):
+    """Resumes from the beginning of the current episode, which depends on its actions and on the state that the
+    environment's generator had when it began. Two kinds of environments carry more than that across a reset:
+    BipedalWalker keeps its Box2D world, whose internal order of contacts survives, so there every episode gets a new
+    environment; ALE has a generator of its own, so there the whole history is replayed.
+    """
+
+    def __init__(self, environment: EnvironmentConfig, seed: int):
+        self._environment, self._name, self._seed = environment, environment.id, int(seed)
+        self._fresh_episodes = environment.gym_id.startswith("BipedalWalker")
+        super().__init__()
+
+    def _start(self, generator: dict | None):
+        self._make()
+        if generator is None:
+            return self.env.reset(seed=self._seed)[0]
+        self.env.unwrapped.np_random = np.random.Generator(getattr(np.random, generator["bit_generator"])())
+        self.env.unwrapped.np_random.bit_generator.state = generator
+        return self.env.reset()[0]
+
+    def _advance(self, action):
+        observation, reward, terminated, truncated, _ = self._env_step(action)
+        return observation, reward, terminated, truncated
+
+    def _next_episode(self):
+        if not self._whole_history:
+            self._actions.clear()
+            generator = self.env.unwrapped.np_random
+            self._generator = generator.bit_generator.state
+            if self._fresh_episodes:
+                self.env.close()
+                self._make()
+                self.env.unwrapped.np_random = generator
+        return self.env.reset()[0]
+
+    def _make(self) -> None:
+        self.env = make_env(self._environment)
+        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self._whole_history = hasattr(self.env.unwrapped, "ale")
+        self._env_step = self.env.step
+
+
+class GymnasiumBatch:
+    """Copies of an environment for test episodes, see `environments.make_batch`."""
+
+    def __init__(self, environment: EnvironmentConfig, copies: int, seed: int):
+        self._envs = [make_env(environment) for _ in range(copies)]
+        self._seeds: list[int | None] = np.random.SeedSequence(seed).generate_state(copies).tolist()
+        self.action_space = self._envs[0].action_space
+
+    def reset(self, ids: np.ndarray) -> np.ndarray:
+        observations = []
+        for i in ids.tolist():
+            observations.append(self._envs[i].reset(seed=self._seeds[i])[0])
+            self._seeds[i] = None  # seeded at the first reset only
+        return np.stack(observations)
+
+    def step(self, ids: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if isinstance(self.action_space, gym.spaces.Discrete):
+            actions = actions.tolist()
+        results = [self._envs[i].step(action)[:4] for i, action in zip(ids.tolist(), actions, strict=True)]
+        observations, rewards, terminated, truncated = zip(*results, strict=True)
+        return np.stack(observations), np.array(rewards, np.float64), np.array(terminated) | np.array(truncated)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
