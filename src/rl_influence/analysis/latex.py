@@ -1,0 +1,127 @@
+"""Tables as LaTeX tabulars, in percent where the paper prints percent. They need only the package booktabs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rl_influence.config import Config, choose
+
+
+def latex(name: str, frame: pd.DataFrame, config: Config) -> str:
+    """A table as a LaTeX tabular (needs the package booktabs), in percent where the paper prints percent.
+
+    Raises:
+        ConfigError: for a table that has no printed form.
+    """
+    header, rows = LATEX[choose("printed table", name, LATEX)](frame, config)
+    lines = [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule", " & ".join(header) + r" \\"]
+    previous = None
+    for row in rows:
+        same = row[0] == previous
+        lines += [] if same else [r"\midrule"]
+        lines.append(" & ".join(["" if same else row[0], *row[1:]]) + r" \\")
+        previous = row[0]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_efficiency(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Environment", "Method", "$n$", r"SE$_\mathrm{ave}$ (\%)", "95\\% interval", "paper"]
+    header += [r"SE$_\mathrm{peak}$ (\%)", "95\\% interval", "paper"]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = [*_labels(row, config), _count(row)]
+        for name, bounds in (("se_ave", row["unreached"]), ("se_peak", row["peak_unreached"])):
+            cells += [_spread(row, name, 100, 1, r"\le " if bounds else ""), _range(row, name, 100, 1)]
+            cells.append(_spread(row, f"paper_{name}", 100, 1))
+        rows.append(cells)
+    return header, rows
+
+
+def _latex_table_4(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Environment", "Method", "$n$", "gain", "95\\% interval", "paper", "detectable"]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = [*_labels(row, config), _count(row), _number(row["gain"], 2), _range(row, "gain", 1, 2)]
+        rows.append([*cells, _range(row, "paper_gain", 1, 2), _number(row["detectable_gain"], 2)])
+    return header, rows
+
+
+def _latex_table_5(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Environment", "Quantity", "$n$", "ours", "paper"]
+    rows = []
+    for row in frame.to_dict("records"):
+        percent = row["unit"] == "fraction"
+        scale, digits = (100, 1) if percent else (1, 3)
+        label = QUANTITIES[row["quantity"].removesuffix("_s").replace("_with_sampling", "")]
+        label += ", with sampling" if "with_sampling" in row["quantity"] else ""
+        label += r" (\%)" if percent else " (s)"
+        cells = [escape(config.environments[row["environment"]].label), label, _count(row)]
+        # a peak that is never reached bounds its time from below and the reduction from above
+        bound = "" if not row["peak_unreached"] else r"\le " if percent else r"\ge "
+        cells += [_spread(row, "value", scale, digits, bound), _spread(row, "paper_value", scale, 1 if percent else 2)]
+        rows.append(cells)
+    return header, rows
+
+
+def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Environment", "Method", "$n$", "final return", "95\\% interval", "IQM", "mean over training"]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = [*_labels(row, config), _count(row), _spread(row, "final_return", 1, 3)]
+        cells += [_range(row, "final_return", 1, 3), _number(row["iqm"], 3), _spread(row, "auc", 1, 3)]
+        rows.append(cells)
+    return header, rows
+
+
+QUANTITIES = {
+    "influence": "Influence, per round",
+    "optimise_iif": "Optimisation of IIF, per round",
+    "optimise_ppo": "Optimisation of PPO, per round",
+    "influence_share": "Influence of the two in IIF",
+    "total_iif": "All rounds of IIF",
+    "total_ppo": "All rounds of PPO",
+    "matching_peak": "IIF until PPO's peak",
+    "rt_peak": r"RT$_\mathrm{peak}$",
+    "sampling_iif": "Sampling of IIF, per round",
+    "sampling_ppo": "Sampling of PPO, per round",
+}
+LATEX = {
+    "efficiency": _latex_efficiency,
+    "final_returns": _latex_final_returns,
+    "table_2": _latex_efficiency,
+    "table_3": _latex_efficiency,
+    "table_4": _latex_table_4,
+    "table_5": _latex_table_5,
+}
+
+
+def escape(text: str) -> str:
+    """Plain text for LaTeX."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(c, rf"\{c}" if c in "&%$#_{}" else c) for c in text)
+
+
+def _labels(row: dict, config: Config) -> list[str]:
+    return [escape(config.environments[row["environment"]].label), escape(config.methods[row["method"]].label)]
+
+
+def _count(row: dict) -> str:
+    return str(row["n"]) if row["n"] == row["expected"] else f"{row['n']} of {row['expected']}"
+
+
+def _number(value: float, digits: int, scale: float = 1) -> str:
+    return "--" if pd.isna(value) else f"${value * scale + 0.0:.{digits}f}$"
+
+
+def _spread(row: dict, name: str, scale: float, digits: int, bound: str = "") -> str:
+    """mean ± standard deviation (the paper's spread is of unknown kind), with a relation in front if it is a bound."""
+    mean, sd = row[name], row[f"{name}_spread"] if name.startswith("paper_") else row[f"{name}_sd"]
+    if pd.isna(mean):
+        return "--"
+    spread = "" if pd.isna(sd) else rf" \pm {sd * scale:.{digits}f}"
+    return f"${bound}{mean * scale + 0.0:.{digits}f}{spread}$"
+
+
+def _range(row: dict, name: str, scale: float, digits: int) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "--" if pd.isna(low) else f"$[{low * scale:.{digits}f}, {high * scale:.{digits}f}]$"
