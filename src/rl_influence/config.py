@@ -196,7 +196,7 @@ class Config:
     def __init__(self, study: str | Path | dict[str, Any], folder: str | Path | None = None):
         data = study if isinstance(study, dict) else read_yaml(study)
         self.name = "config" if isinstance(study, dict) else str(study)
-        folder = Path(folder or (CATALOGUE if isinstance(study, dict) else Path(study).parent))
+        self.folder = folder = Path(folder or (CATALOGUE if isinstance(study, dict) else Path(study).parent))
         self.study_config = parse(StudyConfig, data, self.name)
         if not (folder / "methods.yaml").exists():
             raise ConfigError(f"{folder}: holds no methods.yaml; it and environments/ lie beside the study's file")

@@ -1,0 +1,27 @@
+# Tables -> figures, one rule for all: a figure reads tables and nothing else.
+from rl_influence.figures import FIGURES as FIGURE_MAKERS
+
+FIGURES = [f"{DRAWN}/{name}.{kind}" for name in STUDY.study_config.figures for kind in ("pdf", "png")]
+
+
+rule figure:
+    input:
+        tables=lambda wildcards: [TABLE_FILES[name] for name in FIGURE_MAKERS[wildcards.name].needs],
+        catalogue=CATALOGUE,
+    output:
+        pdf=DRAWN + "/{name}.pdf",
+        png=report(DRAWN + "/{name}.png", caption="../report/{name}.rst", category="Figures"),
+    log:
+        LOGS + "/figures/{name}.log",
+    benchmark:
+        LOGS + "/figures/{name}.tsv"
+    conda:
+        "../../environment.yml"
+    wildcard_constraints:
+        name="|".join(FIGURE_MAKERS),
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    script:
+        "../scripts/figure.py"

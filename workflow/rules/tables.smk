@@ -1,0 +1,55 @@
+# Curves -> tables. One pass over the runs makes all of them; printed ones also as LaTeX.
+from rl_influence.analysis.latex import LATEX
+from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
+
+CATALOGUE = [
+    "config/methods.yaml",
+    "config/paper_reported.yaml",
+    *(f"config/environments/{name}.yaml" for name in dict.fromkeys(run.environment for run in STUDY.runs)),
+]
+TABLE_FILES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
+PRINTED = STUDY.study_config.tables
+TABLES = [*TABLE_FILES.values(), *(f"{DRAWN}/{name}.{kind}" for name in PRINTED for kind in ("tex", "csv"))]
+
+
+rule tables:
+    input:
+        runs=run_files(),
+        catalogue=CATALOGUE,
+    output:
+        **TABLE_FILES,
+    log:
+        LOGS + "/tables.log",
+    benchmark:
+        LOGS + "/tables.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    script:
+        "../scripts/tables.py"
+
+
+rule print_table:
+    input:
+        table=lambda wildcards: TABLE_FILES[wildcards.name],
+        catalogue=CATALOGUE,
+    output:
+        tex=report(DRAWN + "/{name}.tex", caption="../report/table.rst", category="Tables"),
+        csv=report(DRAWN + "/{name}.csv", caption="../report/table.rst", category="Tables"),
+    log:
+        LOGS + "/tables/{name}.log",
+    benchmark:
+        LOGS + "/tables/{name}.tsv"
+    conda:
+        "../../environment.yml"
+    wildcard_constraints:
+        name="|".join(LATEX),
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    script:
+        "../scripts/print_table.py"
