@@ -1,7 +1,7 @@
 """A run's complete state between two rounds: written atomically, checksummed, the one before it kept.
 
-Two files take turns (`a.npz`, `b.npz`); a damaged or half-written one falls back to the other. There is no pickle in them:
-arrays and one JSON text. A lock keeps a second live process from writing where the first one does.
+Two files take turns (`a.npz`, `b.npz`); a damaged or half-written one falls back to the other. There is no pickle in
+them: arrays and one JSON text. A lock keeps a second live process from writing where the first one does.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Checkpoints:
         except BlockingIOError:
             os.close(self._lock)
             raise ResultError(f"{self.directory}: another live process is training this run") from None
+        for leftover in self.directory.glob(".*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink(missing_ok=True)
         self._next = 0
 
     def close(self) -> None:
@@ -97,8 +99,8 @@ class Checkpoints:
                 continue
             if state["fingerprint"] != self.fingerprint:
                 raise ResultError(
-                    f"{path}: state of another configuration or version "
-                    f"(fingerprint {state['fingerprint'][:8]}, expected {self.fingerprint[:8]}); remove it to train anew"
+                    f"{path}: state of another configuration or version (fingerprint {state['fingerprint'][:8]}, "
+                    f"expected {self.fingerprint[:8]}); remove it to train anew"
                 )
             if best is None or state["round"] > best["round"]:
                 best, self._next = state, 1 - number

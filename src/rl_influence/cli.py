@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from rl_influence.config import ConfigError
 from rl_influence.provenance import ResultError
 
-STOPPED = 143  # 128 + SIGTERM, as a shell reports it
+STOPPED, INTERRUPTED = 143, 130  # 128 + SIGTERM or SIGINT, as a shell reports them
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -17,7 +18,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="rl-influence", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="train one run and write its curve")
-    run.add_argument("--config", type=Path, default=Path("config/config.yaml"), help="a study's file (default: %(default)s)")
+    run.add_argument("--config", type=Path, default="config/config.yaml", help="a study's file (default: %(default)s)")
     run.add_argument("--environment", required=True, help="id of a file in config/environments/")
     run.add_argument("--method", required=True, help="id in config/methods.yaml")
     run.add_argument("--seed", required=True, help="whole number of at least 0")
@@ -28,9 +29,11 @@ def main(arguments: list[str] | None = None) -> None:
         options.function(options)
     except (ConfigError, ResultError, OSError) as error:
         fail(error)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command continues after the last saved round", INTERRUPTED)
 
 
-def fail(error: Exception, code: int = 1) -> None:
+def fail(error: Exception | str, code: int = 1) -> NoReturn:
     """Ends the program with one line."""
     print(f"rl-influence: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(code)
@@ -39,11 +42,9 @@ def fail(error: Exception, code: int = 1) -> None:
 def _run(options: argparse.Namespace) -> None:
     from rl_influence.config import load_run_spec
 
-    try:
-        seed = int(options.seed)
-    except ValueError:
-        raise ConfigError(f"--seed {options.seed!r} is not a whole number of at least 0") from None
-    spec = load_run_spec(environment=options.environment, method=options.method, seed=seed, config=options.config)
+    spec = load_run_spec(
+        environment=options.environment, method=options.method, seed=options.seed, config=options.config
+    )
     from rl_influence import training  # after the checks: a typing error should not wait for torch
 
     try:

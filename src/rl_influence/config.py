@@ -1,27 +1,49 @@
 """Typed, closed configuration: YAML files -> environments, methods, a study's grid -> one resolved `RunSpec` per run.
 
-Every model forbids unknown keys. Whatever is wrong is reported as a `ConfigError`, one line that names the file, the key,
-the value and the choices. A `RunSpec` is fully resolved: nothing that training reads depends on anything but it.
+Every model forbids unknown keys. Whatever is wrong is reported as a `ConfigError`, one line that names the file, the
+key, the value and the choices. A `RunSpec` is fully resolved: nothing that training reads depends on anything but it.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
-import math
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 CATALOGUE = Path("config")
+EXPECTED = {  # kinds of pydantic's errors whose own words speak of Python
+    "identifier": "expected a-z, 0-9 and _, a letter first, at most 64 of them",
+    "model_type": "expected a mapping of keys",
+    "dict_type": "expected a mapping of keys",
+    "tuple_type": "expected a list",
+}
 IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
-Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+Percent = Annotated[float, Field(gt=0, le=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+# Listed here, and not read off the modules that make them, so that a study is checked without importing these.
+FigureName = Literal[
+    "fig06_returns", "fig06_efficiency", "fig12_heuristics", "fig13_td_error", "fig14_p_sweep", "fig15_adam"
+]
+TableName = Literal["efficiency", "final_returns", "table_2", "table_3", "table_4", "table_5"]
 
 
 class ConfigError(ValueError):
@@ -29,24 +51,36 @@ class ConfigError(ValueError):
 
 
 class Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """Refuses unknown keys, NaN and infinity, and what pydantic would take for something else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, (set, frozenset)):  # its order changes from process to process
+            raise ValueError("expected a list")
+        booleans = cls.model_fields[info.field_name].annotation is bool
+        if not booleans and any(isinstance(x, bool) for x in (value if isinstance(value, (list, tuple)) else [value])):
+            raise ValueError("expected no boolean (true, false, yes, no, on, off)")
+        return value
 
 
 class PPOConfig(Closed):
     """Hyperparameters of PPO: Stable-Baselines3's defaults with the paper's optimiser (section 5 and appendix B)."""
 
-    n_steps: int = Field(2048, ge=1, description="records collected per round, from one environment")
-    batch_size: int = Field(64, ge=1, description="records per mini-batch")
-    n_epochs: int = Field(10, ge=1, description="passes over the kept records per round")
+    n_steps: Count = Field(2048, description="records collected per round, from one environment")
+    batch_size: Count = Field(64, description="records per mini-batch")
+    n_epochs: Count = Field(10, description="passes over the kept records per round")
     gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="GAE's lambda")
-    clip_range: float = Field(0.2, gt=0, allow_inf_nan=False, description="clip range of the probability ratio")
-    entropy_coef: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the entropy bonus")
-    value_coef: float = Field(0.5, ge=0, allow_inf_nan=False, description="weight of the value loss")
-    max_grad_norm: float | None = Field(0.5, gt=0, description="global gradient-norm clipping; null: none")
+    clip_range: float = Field(0.2, gt=0, description="clip range of the probability ratio")
+    entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
+    value_coef: float = Field(0.5, ge=0, description="weight of the value loss")
+    max_grad_norm: float | None = Field(0.5, gt=0, description="clip range of the gradient's global norm; null: none")
     normalize_advantage: bool = Field(True, description="normalise advantages within each mini-batch")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="SGD without momentum, or Adam (eps 1e-5, as in SB3)")
-    learning_rate: float = Field(5e-3, gt=0, allow_inf_nan=False, description="step size")
+    learning_rate: float = Field(5e-3, gt=0, description="step size")
     drop_short_minibatch: bool = Field(
         True, description="leave out an epoch's short last mini-batch, unless it is the epoch's only one"
     )
@@ -62,42 +96,65 @@ class EvaluationConfig(Closed):
     """How a policy's test return (undiscounted, stochastic policy) is measured."""
 
     kind: Literal["exact", "batched", "episodes"] = Field(
-        description="exact: dynamic program over the environment's tables; batched: many copies at once; episodes: one by one"
+        description="exact: dynamic program over the model; batched: many copies at once; episodes: one by one"
     )
-    episodes: int = Field(100, ge=2, description="test episodes per evaluation (not used by kind exact)")
-    every: int = Field(1, ge=1, description="evaluate every this many rounds; round 0 and the last always")
-    max_steps: int = Field(100_000, ge=1, description="steps after which an episode counts as unfinished")
+    episodes: Count = Field(100, ge=2, description="test episodes per evaluation (not used by kind exact)")
+    every: Count = Field(1, description="evaluate every this many rounds; round 0 and the last always")
+    max_steps: Count = Field(100_000, description="steps after which an episode counts as unfinished")
 
 
 class EnvironmentConfig(Closed):
     """One file `config/environments/<id>.yaml`."""
 
-    id: Identifier
-    label: str = Field(description="name in figures and tables")
-    gym_id: str = Field(description="id in gymnasium's registry")
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="arguments of gymnasium.make")
-    package: str = Field("gymnasium", description="Python package that registers gym_id")
+    id: Identifier = Field(description="the file's name without .yaml")
+    label: Text = Field(description="name in figures and tables")
+    gym_id: Text = Field(description="id in gymnasium's registry")
+    kwargs: dict[str, JsonValue] = Field({}, description="arguments of gymnasium.make")
+    package: str = Field(
+        "gymnasium", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Python package that registers gym_id"
+    )
     wrappers: tuple[Literal["image_only", "flatten", "atari"], ...] = Field((), description="applied in this order")
-    network: Literal["mlp", "minigrid_cnn", "nature_cnn"] = "mlp"
+    network: Literal["mlp", "minigrid_cnn", "nature_cnn"] = Field("mlp", description="see docs/method.md")
     engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator that training samples from")
-    evaluation_engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator of the test episodes")
-    rounds: int = Field(ge=1, description="training rounds K; curves have K + 1 points")
+    evaluation_engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator of test episodes")
+    rounds: Count = Field(description="training rounds K; curves have K + 1 points")
     drop_percent: Percent = Field(description="the paper's p for this environment, in percent")
-    ppo: PPOConfig = PPOConfig()
-    evaluation: EvaluationConfig
+    ppo: PPOConfig = Field(PPOConfig(), description="hyperparameters that differ from the defaults below")
+    evaluation: EvaluationConfig = Field(description="how test returns are measured")
+
+    @field_validator("kwargs")
+    @classmethod
+    def _can_be_recorded(cls, value: dict) -> dict:
+        json.dumps(value)  # a ValueError for an integer of thousands of digits
+        return value
+
+
+COUNTED_BY_INFLUENCE = ("influence", "random", "difficulty")  # these drop as many records as IIF at their p
 
 
 class SelectionConfig(Closed):
-    """Which records of a round's buffer train (section 5 and appendix B of the paper; facts of each kind in docs/method.md)."""
+    """Which records of a round's buffer train (section 5 and appendix B of the paper; each kind: docs/method.md)."""
 
-    kind: Literal["all", "influence", "random", "advantage_h1", "advantage_h2", "td_error", "difficulty"]
+    kind: Literal["all", "influence", "random", "advantage_h1", "advantage_h2", "td_error", "difficulty"] = Field(
+        description="the rule"
+    )
     drop_percent: Percent | Literal["chosen"] | None = Field(
         None, description="p in percent, or `chosen`: the environment's own"
     )
-    priority_exponent: float | None = Field(None, ge=0, allow_inf_nan=False, description="td_error only")
+    priority_exponent: float | None = Field(
+        None, ge=0, description="td_error only: sampling probability ~ priority to this power"
+    )
     updates: Literal["own", "as_all", "as_influence"] = Field(
         "own", description="optimisation steps per epoch: what its records give, or as many as PPO / as IIF takes"
     )
+
+    @field_validator("drop_percent", mode="wrap")
+    @classmethod
+    def _one_message(cls, value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError("expected a number above 0 and at most 100, or chosen") from None
 
     @model_validator(mode="after")
     def _arguments_fit(self) -> SelectionConfig:
@@ -108,32 +165,35 @@ class SelectionConfig(Closed):
             raise ValueError("updates as_influence needs drop_percent")
         if (self.kind == "td_error") != (self.priority_exponent is not None):
             raise ValueError("priority_exponent belongs to selection td_error, and only to it")
+        as_it_is = {"all": "as_all", "td_error": "as_all"} | dict.fromkeys(COUNTED_BY_INFLUENCE, "as_influence")
+        if self.updates == as_it_is.get(self.kind):
+            raise ValueError(f"updates {self.updates} is what selection {self.kind} does anyway; leave it out")
         return self
 
 
 class PPOOverride(Closed):
-    """What a method may change of PPO."""
+    """What a method may change of PPO; a key that is left out is the environment's."""
 
-    max_grad_norm: float | None = Field(0.5, gt=0)
+    max_grad_norm: float | None = Field(0.5, gt=0, description="instead of the environment's; null: no clipping")
 
 
 class MethodConfig(Closed):
     """One entry of `config/methods.yaml`."""
 
-    label: str = Field(description="name in figures and tables")
-    selection: SelectionConfig
-    ppo: PPOOverride = PPOOverride()
+    label: Text = Field(description="name in figures and tables")
+    selection: SelectionConfig = Field(description="which records train")
+    ppo: PPOOverride = Field(PPOOverride(), description="what the method changes of PPO")
 
 
 class GridBlock(Closed):
     """environments x methods x seeds, with optional overrides."""
 
-    environments: tuple[Identifier, ...] = Field(min_length=1)
-    methods: tuple[Identifier, ...] = Field(min_length=1)
-    seeds: tuple[Seed, ...] = Field(min_length=1)
-    rounds: int | None = Field(None, ge=1, description="instead of the environment's")
-    evaluation_episodes: int | None = Field(None, ge=2, description="instead of the environment's")
-    evaluation_every: int | None = Field(None, ge=1, description="instead of the environment's")
+    environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
+    methods: tuple[Identifier, ...] = Field(min_length=1, description="ids in methods.yaml")
+    seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
+    rounds: Count | None = Field(None, description="instead of the environment's rounds")
+    evaluation_episodes: Count | None = Field(None, ge=2, description="instead of the environment's episodes")
+    evaluation_every: Count | None = Field(None, description="instead of the environment's every")
 
     @field_validator("environments", "methods", "seeds")
     @classmethod
@@ -148,9 +208,9 @@ class StudyConfig(Closed):
     """A study's file, `config/<name>.yaml`: which runs, which figures and tables."""
 
     study: Identifier = Field(description="name of the results folder")
-    grid: tuple[GridBlock, ...] = Field(min_length=1)
-    figures: tuple[Identifier, ...] = Field((), description="figures to draw")
-    tables: tuple[Identifier, ...] = Field((), description="tables to write")
+    grid: tuple[GridBlock, ...] = Field(min_length=1, description="blocks of runs; no run may be in two of them")
+    figures: tuple[FigureName, ...] = Field((), description="figures to draw")
+    tables: tuple[TableName, ...] = Field((), description="tables to print (LaTeX); as CSV all are written")
 
 
 class RunSpec(Closed):
@@ -159,9 +219,15 @@ class RunSpec(Closed):
     environment: EnvironmentConfig
     selection: SelectionConfig
     ppo: PPOConfig
-    rounds: int = Field(ge=1)
+    rounds: Count
     evaluation: EvaluationConfig
     seed: Seed
+
+    @model_validator(mode="after")
+    def _resolved(self) -> RunSpec:
+        if self.selection.drop_percent == "chosen":
+            raise ValueError("drop_percent chosen is not resolved, see Config.resolve")
+        return self
 
     @property
     def drop_fraction(self) -> float:
@@ -217,6 +283,7 @@ class Config:
     def _runs(self) -> tuple[Run, ...]:
         """Every run of the grid, in the grid's order."""
         runs: dict[tuple[str, str, int], Run] = {}
+        settings: dict[str, str] = {}
         for number, block in enumerate(self.study_config.grid, start=1):
             for environment in block.environments:
                 for method in block.methods:
@@ -228,6 +295,12 @@ class Config:
                                 f"method {method}, seed {seed}"
                             )
                         spec = self.resolve(environment, method, seed, block)
+                        same = settings.setdefault(json.dumps(spec.result_key(), sort_keys=True), method)
+                        if same != method:
+                            raise ConfigError(
+                                f"{self.name}: grid block {number}: methods {same} and {method} are the same setting "
+                                f"in environment {environment}; keep one"
+                            )
                         runs[key] = Run(environment=environment, method=method, seed=seed, spec=spec)
         return tuple(runs.values())
 
@@ -253,31 +326,29 @@ class Config:
                 "evaluation": evaluation,
                 "seed": seed,
             },
-            f"{environment}/{method}/seed {seed}",
+            f"{environment}/{method}",
         )
 
 
 def load_run_spec(*, environment: str, method: str, seed: int, config: str | Path = "config/config.yaml") -> RunSpec:
     """The specification of one run.
 
-    Overrides of the study apply where the run is part of its grid; another environment, method or seed of the catalogue
-    takes the environment's own settings.
+    The study's overrides apply: those of the block that holds the run, or else of the first one with its environment.
+
+    Args:
+        environment: id of a file in `environments/`.
+        method: id in `methods.yaml`.
+        seed: whole number of at least 0; also as text or as numpy's.
+        config: the study's file.
 
     Raises:
         ConfigError: for anything wrong in the files or the arguments.
     """
     loaded = Config(config)
-    loaded.environment(environment)
-    loaded.method(method)
-    if isinstance(seed, bool) or int(seed) != float(seed) or int(seed) < 0:
-        raise ConfigError(f"seed {seed!r} is not a whole number of at least 0")
-    for run in loaded.runs:
-        if (run.environment, run.method, run.seed) == (environment, method, int(seed)):
-            return run.spec
-    for block in loaded.study_config.grid:
-        if environment in block.environments:
-            return loaded.resolve(environment, method, int(seed), block)
-    return loaded.resolve(environment, method, int(seed))
+    spec = loaded.resolve(environment, method, seed)
+    blocks = [block for block in loaded.study_config.grid if environment in block.environments]
+    grid = [block for block in blocks if method in block.methods and spec.seed in block.seeds]
+    return loaded.resolve(environment, method, spec.seed, next(iter(grid + blocks), None))
 
 
 def load_methods(path: Path) -> dict[str, MethodConfig]:
@@ -287,8 +358,8 @@ def load_methods(path: Path) -> dict[str, MethodConfig]:
     seen: dict[str, str] = {}
     for key, method in methods.items():
         if not re.fullmatch(IDENTIFIER, key):
-            raise ConfigError(f"{path}: method id {key!r} is not made of a-z, 0-9 and _")
-        setting = method.model_copy(update={"label": ""}).model_dump_json()
+            raise ConfigError(f"{path}: method id {_shown(key)}: {EXPECTED['identifier']}")
+        setting = repr((method.selection, method.ppo.model_dump(exclude_unset=True)))
         if setting in seen:
             raise ConfigError(f"{path}: methods {seen[setting]} and {key} are the same setting; keep one id")
         seen[setting] = key
@@ -309,11 +380,10 @@ def load_environments(folder: Path) -> dict[str, EnvironmentConfig]:
 
 
 def check_environments(config: Config) -> None:
-    """Fails before a sweep starts if the grid uses an environment whose package or gym id is missing."""
+    """Fails before a sweep starts if the grid uses an environment whose package is missing."""
     for name in dict.fromkeys(run.environment for run in config.runs):
         environment = config.environments[name]
-        extras = {"minigrid": "environments", "highway_env": "environments", "ale_py": "environments"}
-        needed = [(environment.package, extras.get(environment.package, "environments"))]
+        needed = [(environment.package, "environments")]
         if "envpool" in (environment.engine, environment.evaluation_engine):
             needed.append(("envpool", "fast"))
         if environment.gym_id.startswith(("LunarLander", "BipedalWalker")):
@@ -329,17 +399,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML mapping without repeated keys (PyYAML's safe loader keeps the last one silently)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({_first_line(error)})") from None
     try:
         data = yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # PyYAML also lets IndexError, KeyError, AttributeError and more out of malformed tags
         raise ConfigError(f"{path}: not valid YAML ({_first_line(error)})") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected a mapping of keys, found {type(data).__name__}")
-    for key in data:
-        if not isinstance(key, str):
-            raise ConfigError(f"{path}: key {key!r} is not text")
     return data
 
 
@@ -349,25 +416,37 @@ def parse(model: type[Model], data: Any, where: str | Path) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "value"
-        value, kind = first["input"], first["type"]
-        shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+        key = ".".join(str(part) for part in first["loc"])
+        kind, value = first["type"], first["input"]
         if kind == "extra_forbidden":
             known = _fields_at(model, first["loc"][:-1])
-            message = f"unknown key {key!r}{_did_you_mean(str(first['loc'][-1]), known)}"
+            message = f"unknown key {_shown(key)}{_did_you_mean(str(first['loc'][-1]), known)}"
         elif kind == "missing":
             message = f"key {key!r} is missing"
         else:
-            text = first["msg"].removeprefix("Value error, ")
-            message = f"{key} = {shown}: {text[0].lower() + text[1:]}"
+            text = EXPECTED.get(kind, first["msg"].removeprefix("Value error, "))
+            if first.get("ctx", {}).get("pattern") == IDENTIFIER:
+                text = EXPECTED["identifier"]
+            about_a_model = kind == "value_error" and isinstance(value, dict)  # the text names the keys that do not fit
+            place = key if about_a_model else f"{key or 'value'} = {_shown(value)}"
+            message = f"{place}: {text[0].lower() + text[1:]}".removeprefix(": ")
         raise ConfigError(f"{where}: {message}") from None
 
 
 def choose(kind: str, value: str, choices: Any) -> str:
     """`value`, if it is one of `choices`; else a `ConfigError` that lists them."""
-    if value not in choices:
-        raise ConfigError(f"unknown {kind} {value!r}{_did_you_mean(str(value), list(choices))}")
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"unknown {kind} {_shown(value)}{_did_you_mean(str(value), list(choices))}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value in an error message: one line, at most 60 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"a {type(value).__name__} too long to show"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _did_you_mean(value: str, choices: list[str]) -> str:
@@ -396,13 +475,24 @@ def _first_line(error: Exception) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses repeated keys."""
+    """Safe YAML that refuses repeated keys, and aliases, with which a file of ten lines can mean gigabytes."""
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise _refusal(f"alias *{event.anchor}: write it out", event)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if isinstance(key, (list, dict)) or (isinstance(key, float) and math.isnan(key)):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not text", node.start_mark)
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is repeated", node.start_mark)
+        seen = set()
+        for key in [self.construct_object(key, deep=True) for key, _ in node.value]:
+            if not isinstance(key, str):
+                raise _refusal(f"key {_shown(key)} is not text", node)
+            if key in seen:
+                raise _refusal(f"key {_shown(key)} is repeated", node)
+            seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _refusal(text: str, place: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, text, place.start_mark)

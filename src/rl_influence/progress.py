@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,8 +15,8 @@ from rl_influence.provenance import run_directory
 def progress(study: str, runs: Iterable[Run], cores: int, root: str | Path = ".") -> str:
     """One line: runs done out of all, and an estimate of the time left.
 
-    The estimate takes the mean CPU time per round of the finished runs of the same environment (of all finished runs, where
-    that environment has none yet) for the rounds that are not done.
+    The estimate takes the mean CPU time per round of the finished runs of the same environment (of all finished runs,
+    where that environment has none yet) for the rounds that are not done, and `cores` runs at a time.
 
     Args:
         cores: runs that train at the same time.
@@ -30,7 +31,7 @@ def progress(study: str, runs: Iterable[Run], cores: int, root: str | Path = "."
             seconds[run.environment] += cpu_seconds(directory / "timing.csv")
             rounds[run.environment] += run.spec.rounds
             done += 1
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError):
             left[run.environment] += run.spec.rounds
     line = f"{done} of {total} runs trained"
     if not left:
@@ -39,13 +40,24 @@ def progress(study: str, runs: Iterable[Run], cores: int, root: str | Path = "."
         return f"{line}, time left not known yet"
     per_round = sum(seconds.values()) / sum(rounds.values())
     estimate = sum(n * (seconds[e] / rounds[e] if rounds[e] else per_round) for e, n in left.items())
-    return f"{line}, about {duration(estimate / max(cores, 1))} left"
+    return f"{line}, about {duration(estimate / max(1, min(cores, total - done)))} left"
 
 
 def cpu_seconds(timing: Path) -> float:
-    """All phases of all rounds of one run."""
-    with open(timing, newline="", encoding="utf-8") as file:
-        return sum(float(value) for row in csv.DictReader(file) for key, value in row.items() if key != "round")
+    """All phases of all rounds of one run.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    try:
+        with open(timing, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        seconds = sum(float(value) for row in rows for key, value in row.items() if key != "round")
+    except (csv.Error, TypeError) as error:  # a row that is too short or too long
+        raise ValueError(f"{timing}: {error}") from None
+    if not rows or not math.isfinite(seconds):
+        raise ValueError(f"{timing}: no rounds, or seconds that are not finite")
+    return seconds
 
 
 def duration(seconds: float) -> str:
