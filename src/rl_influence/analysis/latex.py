@@ -110,7 +110,7 @@ def _count(row: dict) -> str:
 
 
 def _number(value: float, digits: int, scale: float = 1) -> str:
-    return "--" if pd.isna(value) else f"${value * scale + 0.0:.{digits}f}$"
+    return "--" if pd.isna(value) else f"${_round(value * scale, digits)}$"
 
 
 def _spread(row: dict, name: str, scale: float, digits: int, bound: str = "") -> str:
@@ -118,10 +118,14 @@ def _spread(row: dict, name: str, scale: float, digits: int, bound: str = "") ->
     mean, sd = row[name], row[f"{name}_spread"] if name.startswith("paper_") else row[f"{name}_sd"]
     if pd.isna(mean):
         return "--"
-    spread = "" if pd.isna(sd) else rf" \pm {sd * scale:.{digits}f}"
-    return f"${bound}{mean * scale + 0.0:.{digits}f}{spread}$"
+    spread = "" if pd.isna(sd) else rf" \pm {_round(sd * scale, digits)}"
+    return f"${bound}{_round(mean * scale, digits)}{spread}$"
 
 
 def _range(row: dict, name: str, scale: float, digits: int) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return "--" if pd.isna(low) else f"$[{low * scale:.{digits}f}, {high * scale:.{digits}f}]$"
+    return "--" if pd.isna(low) else f"$[{_round(low * scale, digits)}, {_round(high * scale, digits)}]$"
+
+
+def _round(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: no minus in front of zero

@@ -172,15 +172,11 @@ def monte_carlo_advantages(records: Records, *, gamma: float) -> np.ndarray:
     Returns:
         One estimate per record, shape (n,), float64; 0 where a state was visited with one action only.
     """
-    returns = records.values + gae(
-        records.rewards,
-        records.values,
-        records.next_values,
-        records.terminated,
-        records.truncated,
-        gamma=gamma,
-        gae_lambda=1.0,  # the Monte-Carlo return, bootstrapped where it is cut
-    )
+    cut = np.array(records.truncated)
+    cut[-1] = True
+    # GAE with lambda = 1 and values of zero is the Monte-Carlo return
+    zero, rest = np.zeros(len(records)), records.next_values * cut
+    returns = gae(records.rewards, zero, rest, records.terminated, records.truncated, gamma=gamma, gae_lambda=1.0)
     return _group_means(returns, records.observations, records.actions) - _group_means(returns, records.observations)
 
 

@@ -1,0 +1,45 @@
+"""Figure 14 and Table 2: the sweep of p. Curves above, SE_ave and SE_peak against p below, the paper's beside ours."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from rl_influence.analysis.curves import iif_sweep, reference_method
+from rl_influence.config import Config
+
+from . import panels, style
+
+TABLES = (*panels.CURVE_TABLES, "table_2", "efficiency_per_seed")
+
+
+def draw(tables: dict, config: Config) -> Figure:
+    grid, sweep = panels.in_grid(config), iif_sweep(config)
+    swept = {
+        environment: [method for method in sweep if (environment, method) in grid]
+        for environment in panels.main_environments(config)
+    }
+    methods = {e: [reference_method(config), *ms] for e, ms in swept.items() if len(ms) > 1}
+    tables = tables | {"efficiency": tables["table_2"]}
+    methods, drawn = panels.wanted("fig14_p_sweep", tables, config, methods)
+    figure = style.new_figure(max(style.NARROW, min(1.9 * len(drawn), style.WIDTH)), 4.3)
+    axes = figure.subplots(3, len(drawn), squeeze=False, height_ratios=(1.5, 1, 1))
+    places = {method: place for place, method in enumerate(sweep)}
+    panels.draw_curves(axes[0], tables, config, {environment: methods[environment] for environment in drawn}, 36)
+    for column, environment in enumerate(drawn):
+        curve, *points = axes[:, column]
+        curve.set_xlabel("round")
+        for axis, quantity in zip(points, ("se_ave", "se_peak"), strict=True):
+            rows = {(environment, m): places[m] for m in swept[environment]}
+            panels.draw_efficiency(axis, tables, config, quantity, rows, horizontal=False)
+            axis.set_xticks(list(places.values()), [f"{p:g}" for p in sweep.values()])
+            axis.set_xlim(-0.6, len(places) - 0.3)
+            axis.grid(visible=False, axis="x")
+        points[-1].set_xlabel("p (%)")
+    axes[0, 0].set_ylabel("test return")
+    axes[1, 0].set_ylabel(f"{panels.EFFICIENCIES['se_ave'].label} (%)")
+    axes[2, 0].set_ylabel(f"{panels.EFFICIENCIES['se_peak'].label} (%)")
+    figure.align_ylabels(axes[:, 0])
+    rows = [(environment, method) for environment in drawn for method in swept[environment]]
+    handles = [*panels.legend(tables, config, methods), style.paper_handle()]
+    notes = [f"Unit: {panels.round_label(config, drawn)}.", panels.CURVE_NOTE]
+    return style.finish(figure, handles, notes + panels.efficiency_notes(tables, config, rows))
