@@ -1,8 +1,8 @@
 """Exact models of the environments that are finite Markov decision processes, and exact test returns on them.
 
 The paper measures a policy by 1000 noisy test episodes (appendix B); where the environment is FrozenLake, or a MiniGrid
-in which nothing but the agent's pose changes, the expectation itself is a small dynamic program. The policy sees only the
-observation: states that look alike (MiniGrid poses with the same view) simply have the same action probabilities.
+in which nothing but the agent's pose changes, the expectation itself is a small dynamic program. The policy sees only
+the observation: states that look alike (MiniGrid poses with the same view) simply have the same action probabilities.
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ WRAPPERS = (
     "RecordEpisodeStatistics",
     "TimeLimit",
 )
-ALTERNATIVES = (
-    "kind 'exact' covers FrozenLake with a time limit and MiniGrid environments of a fixed layout made of "
-    "walls, floor, goals and lava; choices elsewhere: kind 'batched', kind 'episodes'"
-)
 
 
 @dataclass(frozen=True)
 class TabularModel:
     """A finite Markov decision process with S states, A actions and up to K outcomes of a state and action.
 
-    Outcome k of action a in state s has probability `probabilities[s, a, k]`, leads to state `next_states[s, a, k]`, ends
-    the episode if `terminated[s, a, k]`, and as the t-th step of an episode (t = 1, 2, ...) it is rewarded
+    Outcome k of action a in state s has probability `probabilities[s, a, k]`, leads to state `next_states[s, a, k]`,
+    ends the episode if `terminated[s, a, k]`, and as the t-th step of an episode (t = 1, 2, ...) it is rewarded
     `rewards[s, a, k] * (1 + reward_slope * t)`. Step number `horizon` is an episode's last.
     """
 
@@ -86,7 +82,7 @@ def tabular_model(env: gym.Env) -> TabularModel:
         return _frozen_lake(inner, wrappers, limits)
     if any(base.__name__ == "MiniGridEnv" for base in type(inner).__mro__):
         return _minigrid(inner, wrappers, limits)
-    raise _refusal(inner)
+    raise _refusal(inner, f"{type(inner).__name__} has no transition table")
 
 
 def policy_probabilities(policy: torch.nn.Module, model: TabularModel) -> np.ndarray:
@@ -128,10 +124,10 @@ def values_by_step(
     values = np.zeros((model.horizon + 1, len(rewards)))
     if final is not None:
         values[-1] = final
-    rewards_by_step = np.outer(model.reward_factor(np.arange(1, model.horizon + 1)), rewards)
+    values[:-1] = np.outer(model.reward_factor(np.arange(1, model.horizon + 1)), rewards)
     transitions = gamma * transitions
     for t in range(model.horizon - 1, -1, -1):
-        values[t] = rewards_by_step[t] + transitions @ values[t + 1]
+        values[t] += transitions @ values[t + 1]
     return values
 
 
@@ -144,7 +140,9 @@ def policy_chain(model: TabularModel, action_probabilities: np.ndarray) -> tuple
     """
     pi = np.asarray(action_probabilities, dtype=float)
     if pi.shape != model.shape or not (pi >= 0).all() or not np.allclose(pi.sum(1), 1, rtol=0, atol=1e-6):
-        raise ValueError(f"action_probabilities {pi.shape} are not {model.shape[0]} distributions over {model.shape[1]} actions")
+        raise ValueError(
+            f"action_probabilities {pi.shape} are not {model.shape[0]} distributions over {model.shape[1]} actions"
+        )
     joint = pi[:, :, None] * model.probabilities
     n = len(pi)
     sources = np.broadcast_to(np.arange(n)[:, None, None], joint.shape)
@@ -153,9 +151,12 @@ def policy_chain(model: TabularModel, action_probabilities: np.ndarray) -> tuple
     return chain.tocsr(), (joint * model.rewards).sum((1, 2))
 
 
-def _refusal(env: gym.Env, reason: str = "it is neither") -> ConfigError:
+def _refusal(env: gym.Env, reason: str) -> ConfigError:
     name = env.spec.id if env.spec else type(env).__name__
-    return ConfigError(f"environment {name} has no exact model ({reason}); {ALTERNATIVES}")
+    return ConfigError(
+        f"environment {name}: evaluation kind 'exact' is not available ({reason}); it needs FrozenLake with a time "
+        "limit, or a MiniGrid of fixed layout with only walls, floor, goals and lava; choices: 'batched', 'episodes'"
+    )
 
 
 def _observe(observation, wrappers: list[gym.Wrapper]):
@@ -198,16 +199,16 @@ def _minigrid(env: gym.Env, wrappers: list[gym.Wrapper], limits: list[int]) -> T
     for method in ("step", "reset", "gen_obs", "gen_obs_grid", "_reward"):
         if getattr(type(env), method) is not getattr(MiniGridEnv, method):
             raise _refusal(env, f"{type(env).__name__} has a {method} of its own")
-    original, (env, wrappers) = env, copy.deepcopy((env, wrappers))  # one copy, so that the wrappers belong to it
+    env, wrappers = copy.deepcopy((env, wrappers))  # one copy, so that the wrappers belong to it
     before = env.np_random.bit_generator.state
     env.reset()
     others = sorted({tile.type for tile in env.grid.grid if tile and type(tile) not in (Floor, Goal, Lava, Wall)})
     if others:
-        raise _refusal(original, f"{type(env).__name__} has more than the agent's pose to keep track of: {', '.join(others)}")
+        raise _refusal(env, f"{type(env).__name__} keeps track of more than the agent's pose: {', '.join(others)}")
     deterministic = env.np_random.bit_generator.state == before
     random_start = type(env)._gen_grid is EmptyEnv._gen_grid and env.agent_start_pos is None
     if not (deterministic or random_start):
-        raise _refusal(original, f"{type(env).__name__} draws its layout or start anew at every reset")
+        raise _refusal(env, f"{type(env).__name__} draws its layout or start anew at every reset")
 
     first = (*map(int, env.agent_pos), int(env.agent_dir))
     tiles = {(x, y): env.grid.get(x, y) for x in range(env.width) for y in range(env.height)}
