@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from rl_influence import provenance
 from rl_influence.config import Config, Run
 
+CATALOGUE = Path(__file__).parents[1] / "config"
 RANGES = {  # untrained and final return
     "frozenlake": (0.0, 0.99),
     "minigrid": (0.02, 0.95),
@@ -23,6 +25,11 @@ RANGES = {  # untrained and final return
 SPEEDS = {"influence": 1.5, "random": 0.8, "advantage_h1": 1.2, "advantage_h2": 0.9, "td_error": 0.85}
 
 
+def study(*blocks: dict, folder: Path = CATALOGUE) -> Config:
+    """A study named `made_up`; each block of its grid takes environments, methods, seeds and overrides."""
+    return Config({"study": "made_up", "grid": list(blocks)}, folder)
+
+
 def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve=None) -> list[Path]:
     """Writes every run of `config` below `root` (the folder that holds `results/`), except where `skip(run)`.
 
@@ -32,17 +39,23 @@ def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve
     Returns:
         The folders of the runs.
     """
-    base = provenance.manifest(config.runs[0].spec, started="", weights_sha256="", files={}, resumed=0)
     folders = []
     for run in config.runs:
         if not skip(run):
             folder = Path(root) / provenance.run_directory(config.study, run)
-            write_run(folder, run, (curve or logistic)(run), base)
+            write_run(folder, run, (curve or logistic)(run))
             folders.append(folder)
     return folders
 
 
-def write_run(folder: Path, run: Run, returns, base: dict) -> None:
+@functools.cache
+def base_manifest() -> dict:
+    """What all manifests of a made-up study share."""
+    spec = study({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0]}).runs[0].spec
+    return provenance.manifest(spec, started="", weights_sha256="", files={}, resumed=0)
+
+
+def write_run(folder: Path, run: Run, returns) -> None:
     """One run's three files."""
     spec, n = run.spec, run.spec.ppo.n_steps
     kept = round(n * (1 - 0.5 * spec.drop_fraction))
@@ -61,7 +74,7 @@ def write_run(folder: Path, run: Run, returns, base: dict) -> None:
     for name, text in files.items():
         (folder / name).write_text(text)
     hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
-    record = base | {"fingerprint": provenance.fingerprint(spec), "spec": spec.model_dump(mode="json")}
+    record = base_manifest() | {"fingerprint": provenance.fingerprint(spec), "spec": spec.model_dump(mode="json")}
     (folder / "manifest.json").write_text(json.dumps(record | {"files_sha256": hashes}))
 
 

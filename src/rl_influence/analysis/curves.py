@@ -63,7 +63,7 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     for run in config.runs:
         folder = run_directory(config.study, run)
         row = {"environment": run.environment, "method": run.method, "seed": run.seed}
-        row |= {"fingerprint": fingerprint(run.spec), "reason": ""}
+        row |= {"fingerprint": fingerprint(run.spec), **dict.fromkeys(("reason", "code", *VERSIONS), "")}
         try:
             frame, manifest = _load_run(root / folder, run.spec)
         except ResultError as error:
@@ -78,12 +78,12 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     columns = [*KEY, *CURVE_COLUMNS, *TIMING_COLUMNS[1:]]
     curves = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
     environments, methods = environments_of(config), methods_of(config)
-    runs = pd.DataFrame(rows, columns=[*KEY, "fingerprint", "reason", "code", *VERSIONS])
+    runs = pd.DataFrame(rows)
     for table in (curves, runs):
         table["environment"] = pd.Categorical(table["environment"], environments, ordered=True)
         table["method"] = pd.Categorical(table["method"], methods, ordered=True)
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
-    runs = runs.sort_values(KEY, ignore_index=True).fillna("")
+    runs = runs.sort_values(KEY, ignore_index=True)
     return StudyCurves(config, curves, runs, tuple(missing))
 
 

@@ -22,7 +22,7 @@ from rl_influence.config import Config, choose
 from rl_influence.provenance import write_atomic
 
 from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, iif_sweep, reference_method
-from .reported import Pair, Reported
+from .reported import Pair, Reported, load_reported
 from .sample_efficiency import FRACTIONS, efficiency_at, sample_efficiency, time_efficiency
 from .statistics import (
     area_under_curve,
@@ -394,14 +394,16 @@ TABLES: dict[str, Table] = {
 
 
 def make_tables(
-    study: StudyCurves, reported: Reported, names: Iterable[str] = tuple(TABLES)
+    study: StudyCurves, names: Iterable[str] = tuple(TABLES), reported: Reported | None = None
 ) -> dict[str, pd.DataFrame]:
     """The named tables (default: all) of a study; tables that others need are made once.
+
+    `reported` is by default what the catalogue in the current folder says.
 
     Raises:
         ConfigError: for a name that is not in `TABLES`.
     """
-    made: dict = {"study": study, "config": study.config, "reported": reported}
+    made: dict = {"study": study, "config": study.config, "reported": reported or load_reported()}
 
     def make(name: str):
         if name not in made:
