@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import NoReturn
+
+import numpy as np
 
 from rl_influence.config import ConfigError
 from rl_influence.provenance import ResultError
@@ -23,7 +26,33 @@ def main(arguments: list[str] | None = None) -> None:
     run.add_argument("--method", required=True, help="id in config/methods.yaml")
     run.add_argument("--seed", required=True, help="whole number of at least 0")
     run.add_argument("--output", type=Path, required=True, help="folder for curve.csv, timing.csv and manifest.json")
+    run.add_argument(
+        "--snapshot-rounds", default="", metavar="K,K,...", help="rounds to keep for `score`, in OUTPUT/snapshots"
+    )
     run.set_defaults(function=_run)
+    score = commands.add_parser("score", help="influence of one round's records; needs a run with --snapshot-rounds")
+    score.add_argument("--run", type=Path, required=True, help="folder of the run, or of its snapshots")
+    score.add_argument("--round", type=int, required=True, help="a round with a snapshot; 0: the untrained policy's")
+    score.add_argument("--target", choices=("return", "action"), default="return", help="default: %(default)s")
+    score.add_argument("--observation", metavar="JSON", help="of target action: as the environment gives it")
+    score.add_argument("--action", metavar="JSON", help="of target action: an integer, or a list of numbers")
+    score.add_argument(
+        "--advantages",
+        choices=("raw", "normalised"),
+        default="raw",
+        help="of the records; normalised: per mini-batch, as IIF scores them (--full normalises as the updates did)",
+    )
+    score.add_argument("--backend", choices=("jvp", "ghost", "per_record"), help="default: the fastest")
+    score.add_argument("--full", action="store_true", help="over all updates of the round, not only at its start")
+    score.add_argument("--show", type=int, default=10, metavar="N", help="records to print of either end")
+    score.add_argument("--output", type=Path, help="parquet file; default: beside the snapshot")
+    score.set_defaults(function=_score)
+    evaluate = commands.add_parser("evaluate", help="test return of a snapshot's policy")
+    evaluate.add_argument("--run", type=Path, required=True, help="folder of the run, or of its snapshots")
+    evaluate.add_argument("--round", required=True, help="a round with a snapshot, or final")
+    evaluate.add_argument("--kind", choices=("exact", "batched", "episodes"), help="default: the run's")
+    evaluate.add_argument("--episodes", type=int, help="default: the run's")
+    evaluate.set_defaults(function=_evaluate)
     options = parser.parse_args(arguments)
     try:
         options.function(options)
@@ -45,11 +74,94 @@ def _run(options: argparse.Namespace) -> None:
     spec = load_run_spec(
         environment=options.environment, method=options.method, seed=options.seed, config=options.config
     )
+    rounds = [_whole_number("--snapshot-rounds", k) for k in options.snapshot_rounds.split(",") if k]
     from rl_influence import training  # after the checks: a typing error should not wait for torch
 
     try:
-        training.run(spec, options.output, log=lambda line: print(line, flush=True))
+        training.run(spec, options.output, snapshot_rounds=rounds, log=lambda line: print(line, flush=True))
     except training.TrainingError as error:
         fail(error)
     except training.Stopped as error:
         fail(error, STOPPED)
+
+
+def _score(options: argparse.Namespace) -> None:
+    from rl_influence import snapshots
+    from rl_influence.attribution import AttributionError, FAction, FReturn
+    from rl_influence.provenance import write_atomic
+
+    if {option is not None for option in (options.observation, options.action)} != {options.target == "action"}:
+        raise ConfigError("--observation and --action belong to --target action, which needs both")
+    if options.full and options.advantages == "normalised":
+        raise ConfigError("--advantages normalised does not go with --full, which normalises as the updates did")
+    snapshot = snapshots.load(options.run, options.round)
+    table = snapshot.table()
+    table["kept"] = False
+    table.loc[snapshot.selection.kept, "kept"] = True
+    try:
+        target = FReturn(snapshot.records)
+        if options.target == "action":
+            target = FAction(
+                _json_array("--observation", options.observation),
+                _json_array("--action", options.action),
+                observation_space=snapshot.observation_space,
+                action_space=snapshot.action_space,
+            )
+        if options.full:
+            table["influence"] = snapshot.tracin(target, backend=options.backend)
+        else:
+            advantages = snapshot.normalized_advantages() if options.advantages == "normalised" else None
+            backend = options.backend or ("ghost" if snapshot.policy().is_mlp else "jvp")
+            table["influence"] = snapshot.influence_on(target, advantages=advantages, backend=backend)
+    except AttributionError as error:
+        fail(error)
+    name = f"round_{options.round}-{options.target}{'-full' if options.full else ''}.parquet"
+    path = options.output or snapshots.folder(options.run) / name
+    try:
+        write_atomic(path, table.to_parquet(index=False))
+    except ImportError:
+        raise ConfigError("tables of scores need the package pyarrow: pip install pyarrow") from None
+    print(_extremes(table, options.show))
+    print(f"\n{len(table)} records: {path}")
+
+
+def _extremes(table, number: int) -> str:
+    """The records of most positive and most negative influence, as text."""
+    columns = ["record", "episode", "step", "action", "reward", "advantage", "value", "kept", "influence"]
+    short = "observation" in table and np.size(table["observation"].iloc[0]) <= 8
+    columns[3:3] = ["observation"] if short else []
+    ranked = table.sort_values("influence", ascending=False, kind="stable")[columns]
+    number = max(0, min(number, len(table) // 2))
+    parts = (("most helpful", ranked.head(number)), ("most harmful", ranked.tail(number)[::-1]))
+    return "\n\n".join(
+        f"{title} records\n{part.to_string(index=False, float_format='{:.4g}'.format)}" for title, part in parts
+    )
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from rl_influence import seeding, snapshots
+    from rl_influence.config import EvaluationConfig, parse
+    from rl_influence.evaluation import evaluate
+
+    round = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)
+    saved = snapshots.load_policy(options.run, round)
+    changes = {key: value for key in ("kind", "episodes") if (value := getattr(options, key)) is not None}
+    settings = parse(EvaluationConfig, saved.spec.evaluation.model_dump() | changes, "evaluate")
+    seed = seeding.integer(seeding.seed_sequence(saved.spec.seed, "evaluation", saved.round))  # as in training
+    result = evaluate(saved.policy(), saved.spec.environment, settings, seed)
+    how = f"± {result.se:.2g}, {result.episodes} episodes" if result.episodes else "exact"
+    print(f"after {saved.round} rounds: test return {result.mean:.6g} ({how})")
+
+
+def _whole_number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name} {text!r} is not a whole number") from None
+
+
+def _json_array(name: str, text: str) -> np.ndarray:
+    try:
+        return np.array(json.loads(text))
+    except ValueError:
+        raise ConfigError(f"{name} {text!r} is not a number or a regular list of numbers in JSON") from None

@@ -55,11 +55,17 @@ def score(records: Records, policy: ActorCritic, config: PPOConfig, generator: n
 
     Advantages are normalised within mini-batches of a random order, as in a first epoch; the target's are raw.
     """
-    normalised = np.empty_like(records.advantages)
-    for batch in minibatches(generator.permutation(len(records)), config.batch_size, drop_short=False):
-        normalised[batch] = normalize(records.advantages[batch])
+    normalised = normalize_in_minibatches(records.advantages, config.batch_size, generator)
     backend = "ghost" if policy.is_mlp else "jvp"  # the faster one for either; equal to rounding
     return influence_scores(policy, records, FReturn(records), advantages=normalised, backend=backend).numpy()
+
+
+def normalize_in_minibatches(advantages: np.ndarray, batch_size: int, generator: np.random.Generator) -> np.ndarray:
+    """Advantages normalised within the mini-batches of a random order, as in an epoch, (n,)."""
+    normalised = np.empty_like(advantages)
+    for batch in minibatches(generator.permutation(len(advantages)), batch_size, drop_short=False):
+        normalised[batch] = normalize(advantages[batch])
+    return normalised
 
 
 def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from rl_influence import seeding
+from rl_influence import seeding, snapshots
 from rl_influence.checkpoints import Checkpoints
 from rl_influence.config import RunSpec
 from rl_influence.environments import make_sampler
@@ -28,6 +28,9 @@ from rl_influence.ppo import Learner, TrainingError, collect
 from rl_influence.provenance import (
     CURVE_COLUMNS,
     TIMING_COLUMNS,
+    ResultError,
+    StaleResultError,
+    check_run,
     fingerprint,
     manifest,
     now,
@@ -97,6 +100,18 @@ class Trainer:
         self.round += 1
         return {"records_kept": len(self.selection.kept), "updates": updates}
 
+    def policy_now(self) -> snapshots.Policy:
+        """A copy of policy and optimiser."""
+        learner, sampler = self.learner, self.sampler
+        optimizer = {name: value.copy() for name, value in learner.optimizer.state().items()}
+        spaces = sampler.observation_space, sampler.action_space
+        return snapshots.Policy(self.spec, self.round, learner.parameters.vector.copy(), optimizer, *spaces)
+
+    def episode_actions(self) -> np.ndarray:
+        """Actions of the current episode so far."""
+        actions = self.sampler.state()["actions"]
+        return actions[len(actions) - self.sampler.episode_step :]
+
     def state(self) -> dict[str, Any]:
         """All that the following rounds depend on."""
         sampler = {f"sampler/{name}": value for name, value in self.sampler.state().items()}
@@ -137,6 +152,8 @@ def run(
     output_dir: str | Path,
     *,
     state_dir: str | Path | None = None,
+    snapshot_rounds: Iterable[int] = (),
+    snapshot_dir: str | Path | None = None,
     log: Callable[[str], None] = print,
 ) -> Path:
     """Trains one run and writes `curve.csv`, `timing.csv` and `manifest.json` to `output_dir`, all at the end.
@@ -147,33 +164,113 @@ def run(
         spec: see `config.load_run_spec`.
         output_dir: made if missing.
         state_dir: folder of the saved states; default `<output_dir>/state`.
+        snapshot_rounds: rounds to keep for analysis, see `snapshots`; any trained before are trained again.
+        snapshot_dir: their folder; default `<output_dir>/snapshots`.
         log: called with one line per round.
 
     Returns:
-        `output_dir`.
+        `output_dir`. A whole result of this run that is already there is left as it is.
 
     Raises:
         TrainingError: if a loss stops being finite.
-        ResultError: if the saved state is another configuration's or in use by another process.
+        ResultError: if the saved state is another configuration's or in use by another process, or `output_dir` holds
+            another configuration's result.
+        OSError: if a file cannot be written; what was saved before stays, and the same command continues there.
         Stopped: on SIGTERM, after the current round.
     """
     output_dir = Path(output_dir)
     state_dir = Path(state_dir) if state_dir else output_dir / "state"
+    rounds = snapshots.check_rounds(snapshot_rounds, spec)
+    snapshot_dir = Path(snapshot_dir) if snapshot_dir else output_dir / "snapshots"
+    if _is_trained(spec, output_dir, log):
+        take_snapshots(spec, rounds, snapshot_dir, log=log)
+        return output_dir
+    output_dir.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     with threadpool_limits(1):
         checkpoints = Checkpoints(state_dir, fingerprint(spec))
         try:
-            return _run(spec, output_dir, checkpoints, log)
+            _run(spec, output_dir, checkpoints, log, rounds, snapshot_dir)
         finally:
             checkpoints.close()
+    take_snapshots(spec, rounds, snapshot_dir, log=log)  # those that a resumed run had behind it
+    return output_dir
 
 
-def _run(spec: RunSpec, output_dir: Path, checkpoints: Checkpoints, log: Callable[[str], None]) -> Path:
+def take_snapshots(
+    spec: RunSpec, rounds: Iterable[int], directory: str | Path, *, log: Callable[[str], None] = print
+) -> None:
+    """Writes the snapshots of a run that its folder lacks, and the final policy, by training again without evaluation.
+
+    The run is the same: what it draws does not depend on whether it is evaluated. Nothing is done if none is missing.
+
+    Raises:
+        ConfigError: for a round that the run does not have.
+        TrainingError: if a loss stops being finite.
+    """
+    directory, rounds = Path(directory), snapshots.check_rounds(rounds, spec)
+    missing = set(rounds) - set(snapshots.rounds_in(directory))
+    last = max(missing, default=-1) + 1 if snapshots.has_final(directory) or not rounds else spec.rounds
+    if last == 0:
+        return
+    log(f"training {last} rounds again, without evaluation, for the snapshots in {directory}")
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        trainer, clock = Trainer(spec), Clock()
+        while trainer.round < last:
+            _train_round(trainer, clock, missing, directory)
+        if last == spec.rounds:
+            snapshots.save(directory, trainer.policy_now())
+
+
+def _train_round(trainer: Trainer, clock: Clock, rounds: Iterable[int], directory: Path) -> dict[str, int]:
+    """Trains a round, and keeps its snapshot if it is one of `rounds`."""
+    if trainer.round not in rounds:
+        return trainer.train_round(clock)
+    start, episode_actions = trainer.policy_now(), trainer.episode_actions()
+    counts = trainer.train_round(clock)
+    snapshot = snapshots.Snapshot(
+        **vars(start),
+        records=trainer.records,
+        selection=trainer.selection,
+        scores=trainer.scores,
+        episode_actions=episode_actions,
+    )
+    snapshots.save(directory, snapshot)
+    return counts
+
+
+def _is_trained(spec: RunSpec, output_dir: Path, log: Callable[[str], None]) -> bool:
+    """Whether the folder holds this run's whole result; another configuration's is refused, a damaged one made anew."""
+    if not (output_dir / "manifest.json").exists():
+        return False
+    try:
+        check_run(output_dir, spec)
+    except StaleResultError as error:
+        raise ResultError(f"{error}; choose another folder, or remove this one") from None
+    except ResultError as error:
+        log(f"{error}; trained anew, or from the saved state")
+        return False
+    log(f"{output_dir}: already trained")
+    return True
+
+
+def _run(
+    spec: RunSpec,
+    output_dir: Path,
+    checkpoints: Checkpoints,
+    log: Callable[[str], None],
+    snapshot_rounds: tuple[int, ...],
+    snapshot_dir: Path,
+) -> None:
     trainer = Trainer(spec)
     curve, timing, started, resumed = [], [], now(), 0
     saved = checkpoints.load(log)
     if saved:
-        trainer.restore(saved)
+        try:
+            trainer.restore(saved)
+        except ValueError as error:
+            raise ResultError(f"{checkpoints.directory}: {error}") from None
         curve, timing, started, resumed = saved["curve"], saved["timing"], saved["started"], saved["resumed"] + 1
         log(f"continuing after round {trainer.round} of {spec.rounds}")
     stop = _StopSignal()
@@ -183,7 +280,7 @@ def _run(spec: RunSpec, output_dir: Path, checkpoints: Checkpoints, log: Callabl
             clock = Clock()
             counts = {"records_kept": 0, "updates": 0}
             if curve:  # round 0 is the untrained policy
-                counts = trainer.train_round(clock)
+                counts = _train_round(trainer, clock, snapshot_rounds, snapshot_dir)
             k = trainer.round
             test_return = test_return_se = ""
             if k % spec.evaluation.every == 0 or k == spec.rounds:
@@ -209,6 +306,8 @@ def _run(spec: RunSpec, output_dir: Path, checkpoints: Checkpoints, log: Callabl
     checkpoints.save(
         trainer.state() | {"curve": curve, "timing": timing, "started": started, "resumed": resumed}
     )
+    if snapshot_rounds:
+        snapshots.save(snapshot_dir, trainer.policy_now())
     files = {"curve.csv": _csv(CURVE_COLUMNS, curve), "timing.csv": _csv(TIMING_COLUMNS, timing)}
     for name, data in files.items():
         write_atomic(output_dir / name, data)
@@ -220,7 +319,6 @@ def _run(spec: RunSpec, output_dir: Path, checkpoints: Checkpoints, log: Callabl
         resumed=resumed,
     )
     write_atomic(output_dir / "manifest.json", (json.dumps(record, indent=1) + "\n").encode())
-    return output_dir
 
 
 class _StopSignal:

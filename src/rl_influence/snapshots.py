@@ -1,0 +1,305 @@
+"""Snapshots of single rounds: all that is needed to score, diagnose or redo round k of a run without training again.
+
+The paper analyses single rounds (figures 3, 5, 8 to 11). A snapshot of round k holds the state at the start of that
+round's update: the buffer collected by theta^(k), theta^(k) itself with the optimiser, and the selection. Mini-batches
+follow from these and the run's seed. k = 0 is the first round, trained from the untrained policy.
+
+Files: `round_<k>.npz` in the folder of `snapshot_directory`, and `final.npz`, the policy after the last round (whose
+features the roughness of figures 4 and 10 uses). Compressed, checksummed, without pickle (`checkpoints.pack`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from rl_influence import seeding
+from rl_influence.attribution import FReturn, Target, influence_scores, tracin_scores
+from rl_influence.checkpoints import State, pack, unpack
+from rl_influence.config import ConfigError, Run, RunSpec
+from rl_influence.networks import ActorCritic, make_policy
+from rl_influence.ppo import Learner
+from rl_influence.provenance import ResultError, fingerprint, run_directory, write_atomic
+from rl_influence.records import Records
+from rl_influence.selection import Selection, normalize_in_minibatches, score
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERSION = 1  # of the file format
+FINAL = "final"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A run's policy at one moment.
+
+    Attributes:
+        round: rounds that it was trained for.
+        parameters: flat vector, as `ppo.Learner.parameters`.
+        optimizer: state of the optimiser, see `ppo.Optimizer.state`.
+    """
+
+    spec: RunSpec
+    round: int
+    parameters: np.ndarray
+    optimizer: dict[str, np.ndarray]
+    observation_space: gym.Space
+    action_space: gym.Space
+
+    def learner(self) -> Learner:
+        """A new policy and optimiser in this state; no environment is made."""
+        weights = seeding.torch_generator(self.spec.seed, "weights")
+        policy = make_policy(self.spec.environment.network, self.observation_space, self.action_space, weights)
+        learner = Learner(policy.to(torch.from_numpy(self.parameters).dtype), self.spec.ppo)
+        learner.parameters.vector[:] = self.parameters
+        learner.optimizer.restore(self.optimizer)
+        return learner
+
+    def policy(self) -> ActorCritic:
+        """The torch module."""
+        return self.learner().policy
+
+
+@dataclass(frozen=True)
+class Snapshot(Policy):
+    """The start of the update of round `round`, whose policy was trained for as many rounds and collected `records`.
+
+    Attributes:
+        selection: the records that the run's method let train.
+        scores: the influences that it used, (n,), or None.
+        episode_actions: actions of the first record's episode before that record, so that its state can be replayed.
+    """
+
+    records: Records
+    selection: Selection
+    scores: np.ndarray | None
+    episode_actions: np.ndarray
+
+    def epochs(self, selection: Selection | None = None) -> Iterator[np.ndarray]:
+        """Record indices of each epoch as the run trained on them, or would with another selection."""
+        stream = seeding.generator(self.spec.seed, "minibatches", self.round)
+        return (selection or self.selection).epochs(self.spec.ppo.n_epochs, stream)
+
+    def redo(self, kept: np.ndarray) -> tuple[Learner, int]:
+        """Trains the round again on the records `kept`, in the run's own mini-batch stream.
+
+        Returns:
+            The learner after the round, and the number of its updates.
+        """
+        learner = self.learner()
+        return learner, learner.update(self.records, self.epochs(Selection(kept, len(kept))))
+
+    def influence(self) -> np.ndarray:
+        """Start-of-round influence on f_return as IIF computes it, (n,); the scores that the run used, if any."""
+        if self.scores is not None:
+            return self.scores
+        return score(self.records, self.policy(), self.spec.ppo, self._scoring())
+
+    def normalized_advantages(self) -> np.ndarray:
+        """The advantages that IIF's scores are made with, see `selection.normalize_in_minibatches`."""
+        return normalize_in_minibatches(self.records.advantages, self.spec.ppo.batch_size, self._scoring())
+
+    def influence_on(self, target: Target, *, advantages: np.ndarray | None = None, backend: str = "jvp") -> np.ndarray:
+        """Start-of-round influence on any target, with raw advantages unless others are given, (n,)."""
+        scores = influence_scores(self.policy(), self.records, target, advantages=advantages, backend=backend)
+        return scores.numpy()
+
+    def tracin(
+        self, target: Target | None = None, *, kept: np.ndarray | None = None, backend: str | None = None
+    ) -> np.ndarray:
+        """Influence summed over the round's optimisation steps, (n,); 0 for records that do not train.
+
+        Args:
+            target: default f_return.
+            kept: the records to train on; default those of the run.
+        """
+        learner, ppo = self.learner(), self.spec.ppo
+        selection = None if kept is None else Selection(kept, len(kept))
+        return tracin_scores(
+            learner.policy,
+            self.records,
+            target or FReturn(self.records),
+            learner.steps(self.records, self.epochs(selection)),
+            clip_range=ppo.clip_range,
+            normalize_advantage=ppo.normalize_advantage,
+            backend=backend,
+        ).numpy()
+
+    def _scoring(self) -> np.random.Generator:
+        return seeding.generator(self.spec.seed, "scoring", self.round)
+
+    def table(self) -> pd.DataFrame:
+        """One row per record: record, episode (0: the one the buffer begins in), its step, and the fields."""
+        import pandas as pd  # training imports this module and needs no tables
+
+        records = self.records
+        ended = records.terminated | records.truncated
+        episode = np.concatenate([[0], ended.cumsum()[:-1]])
+        starts = np.concatenate([[-len(self.episode_actions)], np.flatnonzero(ended) + 1])
+        columns: dict[str, Any] = {
+            "record": np.arange(len(records)),
+            "episode": episode,
+            "step": np.arange(len(records)) - starts[episode],
+        }
+        if np.prod(records.observations.shape[1:]) <= 1024:  # frames stay in the snapshot
+            columns["observation"] = _column(records.observations)
+        columns["action"] = _column(records.actions)
+        names = {"rewards": "reward", "log_probs": "log_prob", "values": "value", "next_values": "next_value"}
+        names |= {"advantages": "advantage", "returns": "return"}
+        for name, array in records.arrays().items():
+            if name not in ("observations", "actions"):
+                columns[names.get(name, name)] = array
+        return pd.DataFrame(columns)
+
+
+def snapshot_directory(study: str, run: Run) -> Path:
+    """Folder of a run's snapshots, relative to the folder that holds `results/`."""
+    directory = run_directory(study, run)
+    return Path("results", study, "snapshots", run.environment, run.method, directory.name)
+
+
+def check_rounds(rounds: Iterable[int], spec: RunSpec) -> tuple[int, ...]:
+    """Rounds in ascending order, each once.
+
+    Raises:
+        ConfigError: for one that the run does not have.
+    """
+    rounds = tuple(sorted({int(k) for k in rounds}))
+    for k in rounds:
+        if not 0 <= k < spec.rounds:
+            raise ConfigError(f"snapshot round {k}: the run has rounds 0 (untrained policy) to {spec.rounds - 1}")
+    return rounds
+
+
+def rounds_in(directory: str | Path) -> list[int]:
+    """Rounds of which a folder holds a snapshot, ascending."""
+    matches = (re.fullmatch(r"round_(\d+)\.npz", path.name) for path in Path(directory).glob("round_*.npz"))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def has_final(directory: str | Path) -> bool:
+    """Whether a folder holds the policy after the last round."""
+    return (Path(directory) / f"{FINAL}.npz").exists()
+
+
+def save(directory: str | Path, snapshot: Policy) -> Path:
+    """Writes a snapshot, or the final policy, atomically."""
+    name = FINAL
+    state: State = {
+        "version": VERSION,
+        "fingerprint": fingerprint(snapshot.spec),
+        "spec": snapshot.spec.model_dump(mode="json"),
+        "round": snapshot.round,
+        "parameters": snapshot.parameters,
+    }
+    state |= {f"optimizer/{key}": np.asarray(value) for key, value in snapshot.optimizer.items()}
+    for key, space in (("observation", snapshot.observation_space), ("action", snapshot.action_space)):
+        state |= {f"{key}_space/{part}": value for part, value in _space_state(space).items()}
+    if isinstance(snapshot, Snapshot):
+        name = f"round_{snapshot.round}"
+        state |= {f"records/{key}": value for key, value in snapshot.records.arrays().items()}
+        state |= {"kept": snapshot.selection.kept, "records_per_epoch": int(snapshot.selection.records_per_epoch)}
+        state["episode_actions"] = snapshot.episode_actions
+        optional = {"scores": snapshot.scores, "probabilities": snapshot.selection.probabilities}
+        state |= {key: value for key, value in optional.items() if value is not None}
+    path = Path(directory) / f"{name}.npz"
+    write_atomic(path, pack(state))
+    return path
+
+
+def load(directory: str | Path, round: int) -> Snapshot:
+    """The snapshot of one round.
+
+    Args:
+        directory: holds `round_<k>.npz` (or has a folder `snapshots` that does).
+
+    Raises:
+        ResultError: if there is none (which there are is said), or if it is damaged or another version's.
+    """
+    directory = folder(directory)
+    path = directory / f"round_{round}.npz"
+    if not path.exists():
+        there = ", ".join(map(str, rounds_in(directory))) or "none"
+        raise ResultError(f"{directory}: no snapshot of round {round}; rounds with one: {there}")
+    state = _read(path)
+    return Snapshot(
+        **_policy_arguments(state),
+        records=Records(**_part(state, "records/")),
+        selection=Selection(state["kept"], state["records_per_epoch"], state.get("probabilities")),
+        scores=state.get("scores"),
+        episode_actions=state["episode_actions"],
+    )
+
+
+def load_final(directory: str | Path) -> Policy:
+    """The policy after the last round.
+
+    Raises:
+        ResultError: if it is not there, damaged, or another version's.
+    """
+    path = folder(directory) / f"{FINAL}.npz"
+    if not path.exists():
+        raise ResultError(f"{path.parent}: no final policy ({path.name}); a run with snapshots writes it when it ends")
+    return Policy(**_policy_arguments(_read(path)))
+
+
+def load_policy(directory: str | Path, round: int | str) -> Policy:
+    """The policy at a snapshot's round, or after the last one (`final`); raises as `load` and `load_final` do."""
+    return load_final(directory) if round == FINAL else load(directory, int(round))
+
+
+def folder(directory: str | Path) -> Path:
+    """The folder of snapshots that `directory` is or holds."""
+    directory = Path(directory)
+    inner = directory / "snapshots"
+    return inner if inner.is_dir() and not rounds_in(directory) else directory
+
+
+def _read(path: Path) -> State:
+    try:
+        state = unpack(path.read_bytes())
+        version, spec = state["version"], RunSpec(**state["spec"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultError(f"{path}: not a snapshot, or a damaged one ({type(error).__name__})") from None
+    if version != VERSION or state["fingerprint"] != fingerprint(spec):
+        raise ResultError(f"{path}: written by another version, whose numbers differ; train the run again")
+    return state | {"spec": spec}
+
+
+def _policy_arguments(state: State) -> dict[str, Any]:
+    return {
+        "spec": state["spec"],
+        "round": state["round"],
+        "parameters": state["parameters"],
+        "optimizer": _part(state, "optimizer/"),
+        "observation_space": _space(_part(state, "observation_space/")),
+        "action_space": _space(_part(state, "action_space/")),
+    }
+
+
+def _part(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _space_state(space: gym.Space) -> State:
+    if isinstance(space, gym.spaces.Discrete):
+        return {"n": int(space.n)}
+    return {"low": space.low, "high": space.high}
+
+
+def _space(state: State) -> gym.Space:
+    if "n" in state:
+        return gym.spaces.Discrete(state["n"])
+    return gym.spaces.Box(state["low"], state["high"], dtype=state["low"].dtype)
+
+
+def _column(array: np.ndarray) -> np.ndarray | list[list]:
+    return array if array.ndim == 1 else array.reshape(len(array), -1).tolist()
