@@ -11,6 +11,9 @@ min_version("9.0")
 configfile: "config/paper.yaml"
 
 
+CAN_TRAIN = False
+
+
 include: "rules/common.smk"
 include: "rules/tables.smk"
 include: "rules/figures.smk"

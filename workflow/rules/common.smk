@@ -21,4 +21,4 @@ RUNS = {run_directory(STUDY.study, run).as_posix(): run for run in STUDY.runs}
 def run_files():
     """The files of every run of the grid; in the entry that cannot train, of those that are there."""
     files = [f"{directory}/{name}" for directory in RUNS for name in RUN_FILES]
-    return [file for file in files if "train" in rules.__dict__ or os.path.exists(file)]
+    return [file for file in files if CAN_TRAIN or os.path.exists(file)]

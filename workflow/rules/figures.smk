@@ -6,7 +6,7 @@ FIGURES = [f"{DRAWN}/{name}.{kind}" for name in STUDY.study_config.figures for k
 
 rule figure:
     input:
-        tables=lambda wildcards: [TABLE_FILES[name] for name in FIGURE_MAKERS[wildcards.name].needs],
+        tables=lambda wildcards: [TABLE_FILES[name] for name in FIGURE_MAKERS[wildcards.name][1]],
         catalogue=CATALOGUE,
     output:
         pdf=DRAWN + "/{name}.pdf",
