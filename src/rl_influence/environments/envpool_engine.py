@@ -20,6 +20,24 @@ from rl_influence.environments.gymnasium_engine import (
 )
 from rl_influence.environments.sampler import Sampler
 
+HIGHWAY_KEYS = (
+    "lanes_count",
+    "vehicles_count",
+    "duration",
+    "initial_lane_id",
+    "simulation_frequency",
+    "policy_frequency",
+    "ego_spacing",
+    "vehicles_density",
+    "collision_reward",
+    "right_lane_reward",
+    "high_speed_reward",
+    "lane_change_reward",
+    "reward_speed_range",
+    "normalize_reward",
+    "offroad_terminal",
+)
+
 
 class Pool:
     """Copies of an environment in envpool; observations, wrapped as configured, have one row per requested copy."""
@@ -33,13 +51,16 @@ class Pool:
                 "'rl-influence[fast]', or set engine and evaluation_engine to gymnasium"
             ) from None
         task = environment.gym_id.removeprefix("ALE/")
+        self._mirror = None
         if task not in envpool.list_all_envs():
             raise _refusal(environment, f"has no {environment.gym_id}")
         # envpool gives copy i the seed seed + i; spread, so that pools of neighbouring seeds share no copy
         seeds = (np.random.SeedSequence(seed).generate_state(copies) >> 1).tolist()
-        self._pool = envpool.make_gymnasium(
-            task, num_envs=copies, num_threads=1, seed=seeds, **envpool_arguments(environment)
-        )
+        arguments = envpool_arguments(environment)
+        if environment.gym_id == "highway-v0":
+            self._mirror = HighwayMirror(envpool.make_spec(task, **arguments).config._asdict())
+            arguments |= self._mirror.arguments
+        self._pool = envpool.make_gymnasium(task, num_envs=copies, num_threads=1, seed=seeds, **arguments)
         space, key = self._pool.observation_space, "obs"
         if "image_only" in environment.wrappers:
             if "image" not in getattr(space, "spaces", ()):
@@ -63,6 +84,8 @@ class Pool:
     def step(self, ids: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """observations, rewards, terminated, truncated, a row for each of the copies `ids`."""
         ids = ids.astype(np.int32)
+        if self._mirror:
+            actions = self._mirror.actions(actions)
         actions = np.ascontiguousarray(actions, self._action_dtype).reshape(len(ids), *self._shape)
         # the pool's own methods: its public `step` spends four times as long on rearranging dictionaries
         self._pool._send([ids, ids, actions])
@@ -71,6 +94,8 @@ class Pool:
     def _receive(self):
         values = self._pool._recv()
         observations, rewards, done, truncated = (values[i] for i in self._indices)
+        if self._mirror:
+            observations, rewards = self._mirror.observations(observations), self._mirror.rewards(rewards, observations)
         if self._flatten:
             observations = observations.reshape(len(observations), -1)
         return observations, rewards, done & ~truncated, truncated
@@ -129,7 +154,7 @@ def envpool_arguments(environment: EnvironmentConfig) -> dict:
         arguments |= {"frame_skip": FRAME_SKIP, "stack_num": FRAME_STACK, "noop_max": NOOP_MAX, "use_fire_reset": False}
         arguments |= {"img_height": FRAME_SIZE, "img_width": FRAME_SIZE}
         choices = ("repeat_action_probability", "full_action_space", "mode", "difficulty")
-    elif gym_id in ("highway-v0", "highway-fast-v0"):
+    elif gym_id == "highway-v0":
         arguments |= _highway_arguments(environment, kwargs.pop("config", {}))
         choices = ("config",)
     elif gym_id == "FrozenLake-v1":
@@ -153,25 +178,65 @@ def envpool_arguments(environment: EnvironmentConfig) -> dict:
 
 def _highway_arguments(environment: EnvironmentConfig, config: dict) -> dict:
     config, arguments = dict(config), {}
-    action = dict(config.pop("action", {"type": "DiscreteMetaAction"}))
+    action = config.pop("action", {"type": "DiscreteMetaAction"})
     if action != {"type": "DiscreteMetaAction"}:
         raise _refusal(environment, f"has highway with action {{type: DiscreteMetaAction}} only, not {action}")
     observation = dict(config.pop("observation", {"type": "Kinematics"}))
-    if observation.pop("type", None) != "Kinematics" or set(observation) - {"vehicles_count"}:
+    arguments["observation_vehicles_count"] = observation.pop("vehicles_count", 5)
+    if observation != {"type": "Kinematics"}:
         raise _refusal(environment, "has highway with observation {type: Kinematics, vehicles_count: n} only")
-    arguments["observation_vehicles_count"] = observation.get("vehicles_count", 5)
-    known = "lanes_count vehicles_count duration simulation_frequency policy_frequency ego_spacing vehicles_density "
-    known += "collision_reward right_lane_reward high_speed_reward lane_change_reward normalize_reward offroad_terminal"
-    for key, value in config.items():
-        if key == "reward_speed_range":
-            arguments["reward_speed_low"], arguments["reward_speed_high"] = map(float, value)
-        elif key == "initial_lane_id":
-            arguments[key] = -1 if value is None else value
-        elif key in known.split():
-            arguments[key] = value
-        else:
-            raise _refusal(environment, f"does not take highway's config.{key}; choices: {', '.join(known.split())}")
-    return arguments
+    if "reward_speed_range" in config:
+        arguments["reward_speed_low"], arguments["reward_speed_high"] = map(float, config.pop("reward_speed_range"))
+    if config.get("initial_lane_id", 0) is None:
+        config["initial_lane_id"] = -1
+    for key in config:
+        if key not in HIGHWAY_KEYS:
+            raise _refusal(environment, f"does not take highway's config.{key}; choices: {', '.join(HIGHWAY_KEYS)}")
+    return arguments | config
+
+
+class HighwayMirror:
+    """Makes envpool's highway equal to highway-env's by driving it in a mirror.
+
+    Where both neighbouring lanes suit a car of the traffic, highway-env's takes the one on the right, envpool's the one
+    on the left (highway-env's `IDMVehicle.change_lane_policy` goes on to the second lane after it has accepted the
+    first). In a mirror, left is right: lanes are counted from the other side, the two lane-change actions swap, lateral
+    positions and speeds change sign, and the reward for the right lane is taken off instead of added.
+
+    Args:
+        config: of envpool's highway, as it would be without the mirror.
+    """
+
+    def __init__(self, config: dict):
+        self._lanes, self._right = config["lanes_count"], config["right_lane_reward"]
+        self._collision, self._speed = config["collision_reward"], config["high_speed_reward"]
+        self._normalize = config["normalize_reward"]
+        lane = config["initial_lane_id"]
+        self.arguments = {
+            "right_lane_reward": -self._right,
+            "normalize_reward": False,
+            "initial_lane_id": lane if lane < 0 else self._lanes - 1 - lane,
+        }
+
+    def actions(self, actions: np.ndarray) -> np.ndarray:
+        """Swaps LANE_LEFT (0) and LANE_RIGHT (2)."""
+        return np.array([2, 1, 0, 3, 4])[actions]
+
+    def observations(self, observations: np.ndarray) -> np.ndarray:
+        """(n, vehicles, 5): presence, x, y, vx, vy. The first vehicle is the agent's, whose y counts from the leftmost
+        lane in units of the road's width; the others are relative to it."""
+        mirrored = observations * np.array([1, 1, -1, 1, -1], observations.dtype)
+        mirrored[:, 0, 2] += (self._lanes - 1) / self._lanes
+        return mirrored
+
+    def rewards(self, rewards: np.ndarray, observations: np.ndarray) -> np.ndarray:
+        """highway-env's reward: lanes counted from the other side, then normalised; 0 off the road."""
+        rewards = rewards.astype(np.float64) + (self._right if self._lanes > 1 else 0.0)
+        if self._normalize:
+            rewards = (rewards - self._collision) / (self._speed + self._right - self._collision)
+        half_lane = 0.5 / self._lanes
+        y = observations[:, 0, 2]
+        return np.where((-half_lane <= y) & (y <= 1 - half_lane), rewards, 0.0)
 
 
 def _refusal(environment: EnvironmentConfig, reason: str) -> ConfigError:
