@@ -39,6 +39,7 @@ Text = Annotated[str, Field(min_length=1)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
+Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
 # Listed here, and not read off the modules that make them, so that a study is checked without importing these.
 FigureName = Literal[
     "fig06_returns", "fig06_efficiency", "fig12_heuristics", "fig13_td_error", "fig14_p_sweep", "fig15_adam"
@@ -98,18 +99,18 @@ class EvaluationConfig(Closed):
     kind: Literal["exact", "batched", "episodes"] = Field(
         description="exact: dynamic program over the model; batched: many copies at once; episodes: one by one"
     )
-    episodes: Count = Field(100, ge=2, description="test episodes per evaluation (not used by kind exact)")
+    episodes: Episodes = Field(100, description="test episodes per evaluation (not used by kind exact)")
     every: Count = Field(1, description="evaluate every this many rounds; round 0 and the last always")
     max_steps: Count = Field(100_000, description="steps after which an episode counts as unfinished")
 
 
 class EnvironmentConfig(Closed):
-    """One file `config/environments/<id>.yaml`."""
+    """A task, the network for it and the settings that the paper gives it."""
 
     id: Identifier = Field(description="the file's name without .yaml")
     label: Text = Field(description="name in figures and tables")
     gym_id: Text = Field(description="id in gymnasium's registry")
-    kwargs: dict[str, JsonValue] = Field({}, description="arguments of gymnasium.make")
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="arguments of gymnasium.make")
     package: str = Field(
         "gymnasium", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Python package that registers gym_id"
     )
@@ -119,7 +120,7 @@ class EnvironmentConfig(Closed):
     evaluation_engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator of test episodes")
     rounds: Count = Field(description="training rounds K; curves have K + 1 points")
     drop_percent: Percent = Field(description="the paper's p for this environment, in percent")
-    ppo: PPOConfig = Field(PPOConfig(), description="hyperparameters that differ from the defaults below")
+    ppo: PPOConfig = Field(default_factory=PPOConfig, description="hyperparameters that differ from the defaults")
     evaluation: EvaluationConfig = Field(description="how test returns are measured")
 
     @field_validator("kwargs")
@@ -136,7 +137,9 @@ class SelectionConfig(Closed):
     """Which records of a round's buffer train (section 5 and appendix B of the paper; each kind: docs/method.md)."""
 
     kind: Literal["all", "influence", "random", "advantage_h1", "advantage_h2", "td_error", "difficulty"] = Field(
-        description="the rule"
+        description="all: none is dropped; influence: IIF; random: as many as IIF at its p, at random; advantage_h1, "
+        "advantage_h2: by estimated against Monte-Carlo advantages; td_error: all, drawn by priority; difficulty: as "
+        "many as IIF, of highest and lowest reward"
     )
     drop_percent: Percent | Literal["chosen"] | None = Field(
         None, description="p in percent, or `chosen`: the environment's own"
@@ -145,7 +148,7 @@ class SelectionConfig(Closed):
         None, ge=0, description="td_error only: sampling probability ~ priority to this power"
     )
     updates: Literal["own", "as_all", "as_influence"] = Field(
-        "own", description="optimisation steps per epoch: what its records give, or as many as PPO / as IIF takes"
+        "own", description="updates per epoch: what its records give (own), or as many as PPO or as IIF takes"
     )
 
     @field_validator("drop_percent", mode="wrap")
@@ -174,25 +177,30 @@ class SelectionConfig(Closed):
 class PPOOverride(Closed):
     """What a method may change of PPO; a key that is left out is the environment's."""
 
-    max_grad_norm: float | None = Field(0.5, gt=0, description="instead of the environment's; null: no clipping")
+    max_grad_norm: float | None = Field(
+        None,
+        gt=0,
+        description="instead of the environment's; null: no clipping",
+        json_schema_extra=lambda schema: schema.pop("default"),  # only a value that is written down counts
+    )
 
 
 class MethodConfig(Closed):
-    """One entry of `config/methods.yaml`."""
+    """How a method departs from standard PPO."""
 
     label: Text = Field(description="name in figures and tables")
     selection: SelectionConfig = Field(description="which records train")
-    ppo: PPOOverride = Field(PPOOverride(), description="what the method changes of PPO")
+    ppo: PPOOverride = Field(default_factory=PPOOverride, description="what the method changes of PPO")
 
 
 class GridBlock(Closed):
-    """environments x methods x seeds, with optional overrides."""
+    """environments x methods x seeds, all combined, with optional overrides."""
 
     environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
     methods: tuple[Identifier, ...] = Field(min_length=1, description="ids in methods.yaml")
     seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
     rounds: Count | None = Field(None, description="instead of the environment's rounds")
-    evaluation_episodes: Count | None = Field(None, ge=2, description="instead of the environment's episodes")
+    evaluation_episodes: Episodes | None = Field(None, description="instead of the environment's episodes")
     evaluation_every: Count | None = Field(None, description="instead of the environment's every")
 
     @field_validator("environments", "methods", "seeds")
@@ -205,7 +213,7 @@ class GridBlock(Closed):
 
 
 class StudyConfig(Closed):
-    """A study's file, `config/<name>.yaml`: which runs, which figures and tables."""
+    """Which runs, and which figures and tables are made of them."""
 
     study: Identifier = Field(description="name of the results folder")
     grid: tuple[GridBlock, ...] = Field(min_length=1, description="blocks of runs; no run may be in two of them")
