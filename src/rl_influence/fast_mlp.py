@@ -1,8 +1,8 @@
-"""The tanh MLP actor-critic by hand, in numpy.
+"""The two tanh MLPs of an actor-critic by hand, in numpy.
 
-For two 64-64 networks and mini-batches of 64 the cost of an update is call overhead, not arithmetic: these forty lines of
-calculus take a quarter of the time of autograd. They read and write the memory of the torch module's own parameters, and
-the tests compare every gradient with autograd in float64. All other networks go through autograd (`ppo.autograd_gradient`).
+For two 64-64 networks and mini-batches of 64 the cost of an update is call overhead, not arithmetic: these lines of
+calculus take a quarter of the time of autograd. They read and write the memory of the torch module's own parameters,
+and the tests compare every gradient with autograd in float64. A feature extractor below them is left to autograd.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from rl_influence.networks import LOG_2PI, ActorCritic, OneHot
+
+CHUNK = 256  # images that pass the extractor together: activations for 84x84 pixels then stay near 15 MB
 
 
 class FlatParameters:
@@ -43,38 +45,34 @@ class FlatParameters:
 
 
 class MLPKernel:
-    """Forward and backward passes of an `ActorCritic` with `is_mlp`.
-
-    Args:
-        policy: its parameters are read at each call, not copied.
-    """
+    """Forward and backward passes of an `ActorCritic`'s two heads; its parameters are read at each call, not copied."""
 
     def __init__(self, policy: ActorCritic):
-        if not policy.is_mlp:
-            raise ValueError("MLPKernel computes policies without a feature extractor only")
+        self.policy = policy
         weights = {name: parameter.detach().numpy() for name, parameter in policy.named_parameters()}
         self.actor = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in ACTOR]
         self.critic = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in CRITIC]
         self.log_std = weights.get("log_std.weight")
+        self.dtype = self.actor[0][0].dtype
         self.one_hot = np.eye(policy.encode.n, dtype=self.dtype) if isinstance(policy.encode, OneHot) else None
 
-    @property
-    def dtype(self) -> np.dtype:
-        return self.actor[0][0].dtype
-
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Network inputs of observations as the environment gives them; one observation without its batch axis also works."""
+        """The heads' inputs (n, n_features): one-hot or float vectors, or the features of images."""
         if self.one_hot is not None:
             return self.one_hot[observations]
-        return np.asarray(observations, dtype=self.dtype)
+        if self.policy.is_mlp:
+            return observations.astype(self.dtype).reshape(len(observations), math.prod(observations.shape[1:]))
+        with torch.no_grad():
+            chunks = torch.from_numpy(np.ascontiguousarray(observations)).split(CHUNK)
+            return np.concatenate([self.policy.features(self.policy.inputs(chunk)).numpy() for chunk in chunks])
 
     def outputs(self, inputs: np.ndarray) -> np.ndarray:
-        """Logits or means."""
+        """Logits or means (n, k)."""
         return forward(inputs, self.actor)[-1]
 
     def values(self, inputs: np.ndarray) -> np.ndarray:
-        """V(s)."""
-        return forward(inputs, self.critic)[-1][..., 0]
+        """V(s), (n,)."""
+        return forward(inputs, self.critic)[-1][:, 0]
 
     def log_prob_gradient(
         self, outputs: np.ndarray, actions: np.ndarray
@@ -93,6 +91,7 @@ class MLPKernel:
     def ppo_gradient(
         self,
         inputs: np.ndarray,
+        rows: np.ndarray | None,
         actions: np.ndarray,
         old_log_probs: np.ndarray,
         advantages: np.ndarray,
@@ -102,38 +101,44 @@ class MLPKernel:
         value_coef: float,
         entropy_coef: float,
         out: dict[str, np.ndarray],
-    ) -> tuple[float, float, float]:
+    ) -> tuple[float, float, np.ndarray]:
         """Gradient of PPO's loss on one mini-batch, written to `out` (parameter name -> array).
 
+        Args:
+            inputs: (m, n_features).
+            rows: (n,) each record's row of `inputs`; None: record i has row i.
+
         Returns:
-            policy loss, value loss and mean entropy.
+            policy loss, value loss, and the derivative by the inputs if a feature extractor needs it, else None.
         """
         n = len(actions)
-        hidden = forward(inputs, self.actor)
-        log_probs, by_outputs, by_log_std = self.log_prob_gradient(hidden[-1], actions)
+        actor, critic = forward(inputs, self.actor), forward(inputs, self.critic)
+        outputs, values = actor[-1], critic[-1][:, 0]
+        if rows is not None:
+            outputs, values = outputs[rows], values[rows]
+        log_probs, by_outputs, by_log_std = self.log_prob_gradient(outputs, actions)
         ratio = np.exp(log_probs - old_log_probs)
         # the clipped branch is the smaller one, and flat, exactly where the ratio has moved too far in A's direction
         flat = np.where(advantages > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
-        surrogate = advantages * np.where(flat, np.clip(ratio, 1 - clip_range, 1 + clip_range), ratio)
-        by_log_prob = np.where(flat, 0, advantages * ratio)[:, None] / -n
+        clipped = np.minimum(np.maximum(ratio, 1 - clip_range), 1 + clip_range)
+        surrogate = advantages * np.where(flat, clipped, ratio)
+        by_log_prob = (np.where(flat, 0, surrogate) / -n)[:, None]
         by_outputs *= by_log_prob
-        if self.log_std is None:
-            log_softmaxes = log_softmax(hidden[-1]) if entropy_coef else None
-            entropy = float("nan")
-            if entropy_coef:
-                p = np.exp(log_softmaxes)
-                entropies = -(p * log_softmaxes).sum(-1, keepdims=True)
-                by_outputs += (entropy_coef / n) * p * (log_softmaxes + entropies)
-                entropy = float(entropies.mean())
-        else:
+        if by_log_std is not None:
             out["log_std.weight"][:] = (by_log_prob * by_log_std).sum(0) - entropy_coef
-            entropy = float((0.5 + 0.5 * LOG_2PI + self.log_std).sum())
-        backward(inputs, hidden, by_outputs, self.actor, ACTOR, out)
-
-        hidden = forward(inputs, self.critic)
-        error = hidden[-1][:, 0] - returns
-        backward(inputs, hidden, (2 * value_coef / n) * error[:, None], self.critic, CRITIC, out)
-        return -float(surrogate.mean()), float(np.mean(error**2)), entropy
+        elif entropy_coef:
+            log_p = log_softmax(outputs)
+            p = np.exp(log_p)
+            by_outputs += (entropy_coef / n) * p * (log_p - (p * log_p).sum(-1, keepdims=True))
+        error = values - returns
+        by_values = (2 * value_coef / n) * error[:, None]
+        if rows is not None:  # records that share a row share its backward pass
+            shares = (rows == np.arange(len(inputs))[:, None]).astype(self.dtype)
+            by_outputs, by_values = shares @ by_outputs, shares @ by_values
+        by_actor = backward(inputs, actor, by_outputs, self.actor, ACTOR, out)
+        by_critic = backward(inputs, critic, by_values, self.critic, CRITIC, out)
+        by_inputs = None if self.policy.is_mlp else by_actor @ self.actor[0][0] + by_critic @ self.critic[0][0]
+        return -float(surrogate.sum()) / n, float(error @ error) / n, by_inputs
 
 
 ACTOR = ("policy.0", "policy.2", "action_head")
@@ -156,14 +161,19 @@ def backward(
     layers: Layers,
     names: tuple[str, ...],
     out: dict[str, np.ndarray],
-) -> None:
-    """Gradients by weights and biases, written to `out`, from the derivative by the output (n, k)."""
+) -> np.ndarray:
+    """Gradients by weights and biases, written to `out`, from the derivative by the output (n, k).
+
+    Returns:
+        The derivative by the first layer before its tanh, (n, 64).
+    """
     below = [inputs, *activations[:-1]]
     for depth in (2, 1, 0):
         np.matmul(by_output.T, below[depth], out=out[f"{names[depth]}.weight"])
-        np.sum(by_output, axis=0, out=out[f"{names[depth]}.bias"])
+        by_output.sum(0, out=out[f"{names[depth]}.bias"])
         if depth:
             by_output = (by_output @ layers[depth][0]) * (1 - below[depth] ** 2)
+    return by_output
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

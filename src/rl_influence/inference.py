@@ -1,19 +1,19 @@
 """Acting with a policy: numpy in, numpy out, without autograd.
 
-Actions are drawn by inverting the distribution at given noise, so that a step costs no generator call and the draws do not
-depend on the network. Small integer observations (grids) repeat within a round, and the policy does not change within it:
-their outputs are computed once and remembered.
+Actions are drawn by inverting the distribution at given noise, so that a step costs no generator call and the draws do
+not depend on the network. While a buffer is collected only actions are needed: their log-probabilities and the values
+are computed for the whole buffer at once. Small integer observations (grids) repeat within a round, and the policy does
+not change within it: their probabilities are computed once and remembered.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from rl_influence.fast_mlp import MLPKernel, log_softmax
-from rl_influence.networks import LOG_2PI, ActorCritic
+from rl_influence.fast_mlp import MLPKernel
+from rl_influence.networks import ActorCritic
 
-REPEATABLE_BYTES = 1024  # integer observations up to this size are worth looking up; frames of Pong (28 kB) never repeat
+REPEATABLE_BYTES = 1024  # integer observations up to this size are worth looking up; Pong's (28 kB) never repeat
 
 
 def is_repeatable(observation: np.ndarray) -> bool:
@@ -26,68 +26,56 @@ class Inference:
 
     def __init__(self, policy: ActorCritic):
         self.policy = policy
-        self.kernel = MLPKernel(policy) if policy.is_mlp else None
+        self.kernel = MLPKernel(policy)
         self.std = None if policy.discrete else np.exp(policy.log_std.weight.detach().numpy())
-        self._remembered: dict[bytes, tuple[np.ndarray, np.ndarray, float]] = {}
+        self._remembered: dict[bytes, np.ndarray] = {}
 
     def noise(self, n: int, generator: np.random.Generator) -> np.ndarray:
         """Noise for n actions: (n,) uniform for discrete ones, else (n, dims) normal."""
         return generator.random(n) if self.policy.discrete else generator.standard_normal((n, len(self.std)))
 
-    def heads(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Distribution parameters (n, k) and values (n,)."""
-        if self.kernel:
-            inputs = self.kernel.encode(observations)
-            return self.kernel.outputs(inputs), self.kernel.values(inputs)
-        with torch.no_grad():
-            outputs, values = self.policy.heads(torch.from_numpy(np.ascontiguousarray(observations)))
-        return outputs.numpy(), values.numpy()
+    def outputs(self, observations: np.ndarray) -> np.ndarray:
+        """Distribution parameters, (n, k)."""
+        return self.kernel.outputs(self.kernel.encode(observations))
 
     def values(self, observations: np.ndarray) -> np.ndarray:
         """V(s), (n,)."""
-        return self.heads(observations)[1]
+        return self.kernel.values(self.kernel.encode(observations))
+
+    def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """log pi(a|s) of raw actions, and V(s): each (n,)."""
+        inputs = self.kernel.encode(observations)
+        return self.kernel.log_prob_gradient(self.kernel.outputs(inputs), actions)[0], self.kernel.values(inputs)
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Sampled raw actions for a batch of observations: (n,) integers or (n, dims)."""
         observations = np.asarray(observations)
-        noise = self.noise(len(observations), generator)
-        if self.kernel:
-            outputs = self.kernel.outputs(self.kernel.encode(observations))
-        else:
-            with torch.no_grad():
-                outputs = self.policy.distribution_parameters(
-                    torch.from_numpy(np.ascontiguousarray(observations))
-                ).numpy()
-        if self.policy.discrete:
-            cumulative = np.exp(log_softmax(outputs.astype(np.float64))).cumsum(-1)
-            return (noise[:, None] * cumulative[:, -1:] >= cumulative[:, :-1]).sum(-1)
-        return (outputs + self.std * noise).astype(outputs.dtype)
+        outputs, noise = self.outputs(observations), self.noise(len(observations), generator)
+        if not self.policy.discrete:
+            return (outputs + self.std * noise).astype(outputs.dtype)
+        cumulative = _cumulative(outputs)
+        return (noise[:, None] * cumulative[:, -1:] >= cumulative[:, :-1]).sum(-1)
 
-    def step(self, observation: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """One sampled raw action with its log-probability and the state's value.
+    def step(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray | int:
+        """One sampled raw action; the same as `act`'s, at less overhead.
 
         Args:
             observation: one observation, without a batch axis.
             noise: one row of `noise`.
         """
         if not self.policy.discrete:
-            outputs, values = self.heads(observation[None])
-            action = (outputs[0] + self.std * noise).astype(outputs.dtype)
-            # of the action as stored, after rounding, so that the ratio before the first update is 1
-            scaled = (action - outputs[0]) / self.std
-            return action, float((-0.5 * scaled**2 - np.log(self.std) - 0.5 * LOG_2PI).sum()), float(values[0])
+            mean = self.outputs(observation[None])[0]
+            return (mean + self.std * noise).astype(mean.dtype)
         if is_repeatable(observation):
             key = observation.tobytes()
-            entry = self._remembered.get(key)
-            if entry is None:
-                entry = self._remembered[key] = self._discrete(observation)
+            cumulative = self._remembered.get(key)
+            if cumulative is None:
+                cumulative = self._remembered[key] = _cumulative(self.outputs(observation[None])[0])
         else:
-            entry = self._discrete(observation)
-        cumulative, log_probs, value = entry
-        action = int(cumulative[:-1].searchsorted(noise * cumulative[-1], side="right"))
-        return action, float(log_probs[action]), value
+            cumulative = _cumulative(self.outputs(observation[None])[0])
+        return int(cumulative[:-1].searchsorted(noise * cumulative[-1], side="right"))
 
-    def _discrete(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        outputs, values = self.heads(observation[None])
-        log_probs = log_softmax(outputs[0])
-        return np.exp(log_probs.astype(np.float64)).cumsum(), log_probs, float(values[0])
+
+def _cumulative(logits: np.ndarray) -> np.ndarray:
+    """Cumulative sums of the actions' probabilities, up to a factor, in float64."""
+    return np.exp(logits - logits.max(-1, keepdims=True), dtype=np.float64).cumsum(-1)

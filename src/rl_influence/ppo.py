@@ -1,7 +1,8 @@
 """PPO (Schulman et al. 2017) as Stable-Baselines3 does it: GAE, the clipped loss, the update of one round.
 
-One value differs in mechanism, none in number: parameters, gradients and optimiser state are single flat vectors. The tests
-compare losses, gradients and weights with Stable-Baselines3 over whole rounds.
+It differs in mechanism, not in numbers: parameters, gradients and optimiser state are single flat vectors, and the
+loss is differentiated by hand (`fast_mlp`). The tests compare losses, gradients and weights with Stable-Baselines3 over
+whole rounds.
 """
 
 from __future__ import annotations
@@ -64,34 +65,35 @@ def collect(sampler, policy: ActorCritic, n_steps: int, generator: np.random.Gen
     inference = Inference(policy)
     noise = inference.noise(n_steps, generator)
     observations, actions, final_observations, final_steps = [], [], [], []
-    rewards, log_probs, values = (np.empty(n_steps, dtype=np.float64) for _ in range(3))
+    rewards = np.empty(n_steps)
     terminated, truncated = np.zeros(n_steps, dtype=bool), np.zeros(n_steps, dtype=bool)
     for t in range(n_steps):
         observation = np.asarray(sampler.observation)
-        action, log_probs[t], values[t] = inference.step(observation, noise[t])
+        action = inference.step(observation, noise[t])
         rewards[t], next_observation, terminated[t], truncated[t] = sampler.step(action)
         observations.append(observation)
         actions.append(action)
         if terminated[t] or truncated[t] or t == n_steps - 1:
             final_observations.append(np.asarray(next_observation))
             final_steps.append(t)
-    dtype = np.float64 if next(policy.parameters()).dtype == torch.float64 else np.float32
-    next_values = np.append(values[1:], 0.0)  # within an episode the next observation is the next record's
+    observations, actions = np.stack(observations), np.array(actions)
+    log_probs, values = inference.evaluate(observations, actions)
+    next_values = np.append(values[1:], values[:1])  # within an episode the next observation is the next record's
     next_values[final_steps] = inference.values(np.stack(final_observations))
     advantages = gae(
         rewards, values, next_values, terminated, truncated, gamma=config.gamma, gae_lambda=config.gae_lambda
     )
     return Records(
-        observations=np.stack(observations),
-        actions=np.array(actions),
-        rewards=rewards.astype(dtype),
+        observations=observations,
+        actions=actions,
+        rewards=rewards.astype(values.dtype),
         terminated=terminated,
         truncated=truncated,
-        log_probs=log_probs.astype(dtype),
-        values=values.astype(dtype),
-        next_values=next_values.astype(dtype),
-        advantages=advantages.astype(dtype),
-        returns=(advantages + values).astype(dtype),
+        log_probs=log_probs,
+        values=values,
+        next_values=next_values,
+        advantages=advantages.astype(values.dtype),
+        returns=(advantages + values).astype(values.dtype),
     )
 
 
@@ -105,11 +107,10 @@ class Optimizer:
         self.mean = np.zeros_like(parameters.vector) if adam else None
         self.square = np.zeros_like(parameters.vector) if adam else None
 
-    def step(self) -> None:
-        """Clips the gradient's norm and moves the parameters."""
+    def step(self, norm: float) -> None:
+        """Clips the gradient, whose norm is given, and moves the parameters."""
         gradient, config = self.parameters.gradient, self.config
         if config.max_grad_norm is not None:
-            norm = float(np.sqrt(gradient @ gradient))
             gradient *= min(1.0, config.max_grad_norm / (norm + 1e-6))
         self.steps += 1
         if self.mean is None:
@@ -148,9 +149,11 @@ def minibatches(order: np.ndarray, batch_size: int, *, drop_short: bool) -> list
 
 def normalize(advantages: np.ndarray) -> np.ndarray:
     """(A - mean) / (std + 1e-8) over a mini-batch, std with n - 1; a single record stays as it is."""
-    if len(advantages) < 2:
+    n = len(advantages)
+    if n < 2:
         return advantages
-    return (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
+    centred = advantages - advantages.sum() / n  # written out: numpy's mean and std cost more than all of this
+    return centred / (np.sqrt(centred @ centred / (n - 1)) + 1e-8)
 
 
 @dataclass
@@ -161,6 +164,7 @@ class Step:
     batch: np.ndarray  # record indices
     policy_loss: float
     value_loss: float
+    gradient_norm: float  # before clipping
 
 
 class Learner:
@@ -177,7 +181,7 @@ class Learner:
         self.parameters = FlatParameters(policy)
         self.optimizer = Optimizer(self.parameters, config)
         self.gradients = self.parameters.views(self.parameters.gradient)
-        self.kernel = MLPKernel(policy) if policy.is_mlp else None
+        self.kernel = MLPKernel(policy)
 
     def update(
         self, records: Records, epochs: Iterable[np.ndarray], before_step: Callable[[Step], None] | None = None
@@ -205,82 +209,61 @@ class Learner:
     def steps(self, records: Records, epochs: Iterable[np.ndarray]) -> Iterator[Step]:
         """The round's optimisation steps: yields each with the parameters still before it, then takes it."""
         config, index = self.config, 0
-        gradient_of = self._by_hand(records) if self.kernel else self._by_autograd(records)
+        gradient_of = self._gradient(records)
         for order in epochs:
             for batch in minibatches(order, config.batch_size, drop_short=config.drop_short_minibatch):
-                advantages = records.advantages[batch]
-                if config.normalize_advantage:
-                    advantages = normalize(advantages)
-                policy_loss, value_loss = gradient_of(batch, advantages)
-                if not np.isfinite(policy_loss + value_loss):
+                with np.errstate(over="ignore", invalid="ignore"):  # reported below, with the place
+                    policy_loss, value_loss = gradient_of(batch)
+                    norm = float(np.sqrt(self.parameters.gradient @ self.parameters.gradient))
+                if not np.isfinite(policy_loss + value_loss + norm):
                     raise TrainingError(
-                        f"update {index + 1}: policy loss {policy_loss}, value loss {value_loss} is not finite"
+                        f"update {index + 1}: policy loss {policy_loss:.4g}, value loss {value_loss:.4g}, "
+                        f"gradient norm {norm:.4g}: not finite"
                     )
-                yield Step(index, batch, policy_loss, value_loss)
-                self.optimizer.step()
+                yield Step(index, batch, policy_loss, value_loss, norm)
+                self.optimizer.step(norm)
                 index += 1
 
-    def _by_hand(self, records: Records):
-        inputs, config = self.kernel.encode(records.observations), self.config
+    def _gradient(self, records: Records) -> Callable[[np.ndarray], tuple[float, float]]:
+        """A function that writes a mini-batch's gradient and returns its policy and value loss."""
+        config, kernel, policy = self.config, self.kernel, self.policy
+        # Records that share an observation share its passes: in a grid a mini-batch of 64 has some 10 different ones.
+        distinct, inverse = distinct_observations(records.observations)
+        inputs = kernel.encode(distinct) if policy.is_mlp else torch.from_numpy(distinct)
+        shared = len(distinct) < len(records)
+        extractor = dict(policy.features.named_parameters(prefix="features"))
 
-        def gradient(batch: np.ndarray, advantages: np.ndarray) -> tuple[float, float]:
-            policy_loss, value_loss, _ = self.kernel.ppo_gradient(
-                inputs[batch],
+        def gradient(batch: np.ndarray) -> tuple[float, float]:
+            needed, rows = np.unique(inverse[batch], return_inverse=True) if shared else (batch, None)
+            if policy.is_mlp:
+                features = inputs[needed]
+            else:
+                tensor = policy.features(policy.inputs(inputs[torch.from_numpy(needed)]))
+                features = tensor.detach().numpy()
+            advantages = records.advantages[batch]
+            policy_loss, value_loss, by_features = kernel.ppo_gradient(
+                features,
+                rows,
                 records.actions[batch],
                 records.log_probs[batch],
-                advantages,
+                normalize(advantages) if config.normalize_advantage else advantages,
                 records.returns[batch],
                 clip_range=config.clip_range,
                 value_coef=config.value_coef,
                 entropy_coef=config.entropy_coef,
                 out=self.gradients,
             )
+            if extractor:
+                by_parameters = torch.autograd.grad(tensor, list(extractor.values()), torch.from_numpy(by_features))
+                for name, part in zip(extractor, by_parameters, strict=True):
+                    self.gradients[name][...] = part.numpy()
             return policy_loss, value_loss
 
         return gradient
 
-    def _by_autograd(self, records: Records):
-        # Records that share an observation share the forward pass: in a grid a mini-batch of 64 has some 20 different ones.
-        distinct, inverse = distinct_observations(records.observations)
-        observations = torch.from_numpy(distinct)
-        parameters = list(self.policy.parameters())
-        out = torch.from_numpy(self.parameters.gradient)
-
-        def gradient(batch: np.ndarray, advantages: np.ndarray) -> tuple[float, float]:
-            needed, rows = np.unique(inverse[batch], return_inverse=True)
-            outputs, values = self.policy.heads(observations[torch.from_numpy(needed)])
-            rows = torch.from_numpy(rows)
-            outputs, values = outputs[rows], values[rows]
-            loss, policy_loss, value_loss = ppo_loss(
-                self.policy.log_prob_of(outputs, torch.from_numpy(records.actions[batch])),
-                values,
-                self.policy.entropy_of(outputs) if self.config.entropy_coef else None,
-                torch.from_numpy(records.log_probs[batch]),
-                torch.from_numpy(advantages),
-                torch.from_numpy(records.returns[batch]),
-                self.config,
-            )
-            gradients = torch.autograd.grad(loss, parameters)
-            torch.cat([g.reshape(-1) for g in gradients], out=out)
-            return float(policy_loss.detach()), float(value_loss.detach())
-
-        return gradient
-
-
-def ppo_loss(log_probs, values, entropy, old_log_probs, advantages, returns, config: PPOConfig):
-    """PPO's loss on a mini-batch, in torch: total, policy part, value part."""
-    ratio = (log_probs - old_log_probs).exp()
-    clipped = ratio.clamp(1 - config.clip_range, 1 + config.clip_range)
-    policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
-    value_loss = torch.nn.functional.mse_loss(values, returns)
-    loss = policy_loss + config.value_coef * value_loss
-    if entropy is not None:
-        loss = loss - config.entropy_coef * entropy.mean()
-    return loss, policy_loss, value_loss
-
 
 def distinct_observations(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct observations (m, ...) and each record's row among them (n,); large or real-valued ones are all distinct."""
+    """Distinct observations (m, ...) and each record's row among them (n,); large or real-valued ones all count."""
     if len(observations) == 0 or not is_repeatable(observations[0]):
         return observations, np.arange(len(observations))
     rows = np.ascontiguousarray(observations).reshape(len(observations), -1)
