@@ -83,19 +83,26 @@ class Snapshot(Policy):
     scores: np.ndarray | None
     episode_actions: np.ndarray
 
-    def epochs(self, selection: Selection | None = None) -> Iterator[np.ndarray]:
-        """Record indices of each epoch as the run trained on them, or would with another selection."""
-        stream = seeding.generator(self.spec.seed, "minibatches", self.round)
-        return (selection or self.selection).epochs(self.spec.ppo.n_epochs, stream)
+    def epochs(self, kept: np.ndarray | None = None, *, order: int = 0) -> Iterator[np.ndarray]:
+        """Record indices of each epoch as the run trained on them.
 
-    def redo(self, kept: np.ndarray) -> tuple[Learner, int]:
-        """Trains the round again on the records `kept`, in the run's own mini-batch stream.
+        Args:
+            kept: or as it would train on these records.
+            order: 0 for the run's own mini-batch stream, 1, 2, ... for others.
+        """
+        stream = seeding.seed_sequence(self.spec.seed, "minibatches", self.round)
+        generator = np.random.default_rng(stream.spawn(order)[-1] if order else stream)
+        selection = self.selection if kept is None else Selection(kept, len(kept))
+        return selection.epochs(self.spec.ppo.n_epochs, generator)
+
+    def redo(self, kept: np.ndarray | None = None, *, order: int = 0) -> tuple[Learner, int]:
+        """Trains the round again; arguments as of `epochs`.
 
         Returns:
             The learner after the round, and the number of its updates.
         """
         learner = self.learner()
-        return learner, learner.update(self.records, self.epochs(Selection(kept, len(kept))))
+        return learner, learner.update(self.records, self.epochs(kept, order=order))
 
     def influence(self) -> np.ndarray:
         """Start-of-round influence on f_return as IIF computes it, (n,); the scores that the run used, if any."""
@@ -122,12 +129,11 @@ class Snapshot(Policy):
             kept: the records to train on; default those of the run.
         """
         learner, ppo = self.learner(), self.spec.ppo
-        selection = None if kept is None else Selection(kept, len(kept))
         return tracin_scores(
             learner.policy,
             self.records,
             target or FReturn(self.records),
-            learner.steps(self.records, self.epochs(selection)),
+            learner.steps(self.records, self.epochs(kept)),
             clip_range=ppo.clip_range,
             normalize_advantage=ppo.normalize_advantage,
             backend=backend,

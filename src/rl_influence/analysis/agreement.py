@@ -1,0 +1,65 @@
+"""How well IIF's shortcut agrees with full TracIn, which the paper never shows.
+
+IIF scores a buffer once, at the round's start (section 5). The attribution framework (section 4) sums over the round's
+optimisation steps, each at its own parameters. Here both score the same buffer; the sum follows standard PPO on all
+records.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rl_influence.analysis.statistics import spearman, why_undefined
+from rl_influence.attribution import FReturn
+from rl_influence.selection import number_dropped
+from rl_influence.snapshots import Snapshot
+
+
+def agreement(snapshot: Snapshot, *, drop_fraction: float | None = None) -> pd.DataFrame:
+    """Start-of-round scores against full TracIn on f_return.
+
+    Args:
+        drop_fraction: p of the dropped sets that are compared; default the environment's.
+
+    Returns:
+        One row per `shortcut` (advantages `raw`, or `normalised` as IIF's code does it): environment, seed, round,
+        records, spearman, pearson (nan where undefined), drop_fraction, dropped (by the shortcut), dropped_full (by
+        the full sum), overlap (share of the shortcut's drops that the full sum drops as well), overlap_by_chance
+        (what a random set of that size would share), jaccard (of both sets).
+    """
+    spec, records = snapshot.spec, snapshot.records
+    fraction = spec.environment.drop_percent / 100 if drop_fraction is None else drop_fraction
+    full = snapshot.tracin(kept=np.arange(len(records)))
+    target = FReturn(records)
+    shortcuts = {
+        "raw": snapshot.influence_on(target),
+        "normalised": snapshot.influence_on(target, advantages=snapshot.normalized_advantages()),
+    }
+    place = {"environment": spec.environment.id, "seed": spec.seed, "round": snapshot.round}
+    return pd.DataFrame(
+        [place | {"shortcut": name} | compare(scores, full, fraction) for name, scores in shortcuts.items()]
+    )
+
+
+def compare(scores: np.ndarray, full: np.ndarray, fraction: float) -> dict[str, float]:
+    """Correlations of two scorings of the same records, and the overlap of what they drop at p = `fraction`."""
+    a, b = dropped(scores, fraction), dropped(full, fraction)
+    both = len(a & b)
+    pearson = np.nan if why_undefined(scores, full) else float(np.corrcoef(scores, full)[0, 1])
+    return {
+        "records": len(scores),
+        "spearman": spearman(scores, full)[0],
+        "pearson": pearson,
+        "drop_fraction": fraction,
+        "dropped": len(a),
+        "dropped_full": len(b),
+        "overlap": both / len(a) if a else np.nan,
+        "overlap_by_chance": len(b) / len(full) if a else np.nan,
+        "jaccard": both / len(a | b) if a | b else np.nan,
+    }
+
+
+def dropped(scores: np.ndarray, fraction: float) -> set[int]:
+    """The records that IIF drops at p = `fraction`."""
+    return set(np.argsort(scores, kind="stable")[: number_dropped(scores, fraction)].tolist())

@@ -1,0 +1,189 @@
+"""Do influence scores predict what removing records does? The linear datamodelling score (Park et al. 2023), for PPO;
+the paper does not report it.
+
+Sets of records are removed, the round is redone from theta^(k) without them, and the true outcome is measured:
+f_return (on the whole buffer, the target that the scores are made for) and the test return. A scoring predicts that a
+set's removal lowers the outcome by the sum of its scores, up to a factor; the datamodelling score is the Spearman
+correlation of prediction and outcome over the sets. Random sets have one size, so that the number of updates is no
+hint; groups (all records of a state and action, or of an episode) differ in size, and their size is a baseline of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from rl_influence import seeding
+from rl_influence.analysis.statistics import spearman
+from rl_influence.attribution import FReturn
+from rl_influence.config import EvaluationConfig
+from rl_influence.evaluation import evaluate
+from rl_influence.ppo import distinct_observations
+from rl_influence.snapshots import Snapshot
+
+OUTCOMES = ("f_return", "test_return")
+
+
+def faithfulness(
+    snapshot: Snapshot,
+    *,
+    subsets: int = 100,
+    fraction: float = 0.5,
+    groups: int = 0,
+    orders: int = 1,
+    evaluation: EvaluationConfig | None = None,
+    resamples: int = 2000,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Datamodelling scores of several scorings of one round.
+
+    Args:
+        subsets: random subsets to remove, each of `fraction` of the records.
+        groups: how many of the largest groups (see `record_groups`) to remove one at a time.
+        orders: mini-batch orders over which an outcome is averaged; with two or more, its reliability is reported.
+        evaluation: of the test return; default the run's own.
+        resamples: of the bootstrap over sets.
+
+    Returns:
+        - scores: rows with environment, seed, round, removal (`subsets` or `groups`), outcome, scoring, spearman, low
+          and high (95 % bootstrap over sets), sets, orders, reliability (Spearman of the outcome between even and odd
+          orders: no scoring can be expected to do much better; nan for one order);
+        - outcomes: every redone round, see `removal_outcomes`, with removal.
+    """
+    spec, n = snapshot.spec, len(snapshot.records)
+    random, sets, bootstrap = seeding.seed_sequence(spec.seed, "intervention", snapshot.round).spawn(5)[2:]
+    removals = {"subsets": random_subsets(n, subsets, fraction, np.random.default_rng(sets))}
+    removals["groups"] = record_groups(snapshot)[:groups]
+    scorings = score_table(snapshot, np.random.default_rng(random))
+    scores, outcomes = [], []
+    for kind, removed in removals.items():
+        if not removed:
+            continue
+        measured = removal_outcomes(snapshot, removed, orders=orders, evaluation=evaluation)
+        rows = datamodelling_scores(
+            measured,
+            removed,
+            scorings | ({"number of records": np.ones(n)} if kind == "groups" else {}),
+            resamples=resamples,
+            generator=np.random.default_rng(bootstrap),
+        )
+        place = {"environment": spec.environment.id, "seed": spec.seed, "round": snapshot.round, "removal": kind}
+        scores.append(rows.assign(**place)[[*place, *rows.columns]])
+        outcomes.append(measured.assign(**place)[[*place, *measured.columns]])
+    return pd.concat(scores, ignore_index=True), pd.concat(outcomes, ignore_index=True)
+
+
+def random_subsets(n: int, number: int, fraction: float, generator: np.random.Generator) -> list[np.ndarray]:
+    """`number` random sets of round(fraction * n) of n records, each sorted.
+
+    Raises:
+        ValueError: if the fraction leaves nothing to remove or nothing to train on.
+    """
+    size = round(fraction * n)
+    if not 0 < size < n:
+        raise ValueError(f"fraction {fraction} of {n} records removes {size}; at least 1 must go and 1 must stay")
+    return [np.sort(generator.choice(n, size, replace=False)) for _ in range(number)]
+
+
+def record_groups(snapshot: Snapshot) -> list[np.ndarray]:
+    """Records that belong together, largest group first: those of one observation and action where observations repeat
+    (grids with few actions), else those of one episode."""
+    records = snapshot.records
+    distinct, row = distinct_observations(records.observations)
+    if len(distinct) < len(records) and records.actions.ndim == 1:
+        keys = np.stack([row, records.actions], axis=1)
+    else:
+        keys = snapshot.table()[["episode"]].to_numpy()
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    members = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
+    return sorted(members, key=len, reverse=True)
+
+
+def removal_outcomes(
+    snapshot: Snapshot,
+    removals: Sequence[np.ndarray],
+    *,
+    orders: int = 1,
+    evaluation: EvaluationConfig | None = None,
+) -> pd.DataFrame:
+    """Redoes the round without each set of records.
+
+    Returns:
+        Rows with set (number), order, records_removed, updates, f_return, test_return, both after the redone round.
+        Test episodes (if not exact) are the same for all sets.
+    """
+    spec, n = snapshot.spec, len(snapshot.records)
+    target = FReturn(snapshot.records)
+    episodes = seeding.integer(seeding.seed_sequence(spec.seed, "intervention", snapshot.round).spawn(1)[0])
+    rows = []
+    for number, removed in enumerate(removals):
+        kept = np.setdiff1d(np.arange(n), removed)
+        for order in range(orders):
+            learner, updates = snapshot.redo(kept, order=order)
+            with torch.no_grad():
+                f_return = float(target(learner.policy))
+            test_return = evaluate(learner.policy, spec.environment, evaluation or spec.evaluation, episodes).mean
+            rows.append((number, order, n - len(kept), updates, f_return, test_return))
+    return pd.DataFrame(rows, columns=["set", "order", "records_removed", "updates", *OUTCOMES])
+
+
+def score_table(snapshot: Snapshot, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Scorings of the records by name, (n,) each: influence three ways, and baselines."""
+    records, target = snapshot.records, FReturn(snapshot.records)
+    gamma = snapshot.spec.ppo.gamma
+    td_error = records.rewards + gamma * records.next_values * ~records.terminated - records.values
+    return {
+        "TracIn, full": snapshot.tracin(target, kept=np.arange(len(records))),
+        "start of round": snapshot.influence_on(target),
+        "start of round, normalised": snapshot.influence_on(target, advantages=snapshot.normalized_advantages()),
+        "|advantage|": np.abs(records.advantages),
+        "|TD error|": np.abs(td_error),
+        "random": generator.standard_normal(len(records)),
+    }
+
+
+def datamodelling_scores(
+    outcomes: pd.DataFrame,
+    removals: Sequence[np.ndarray],
+    scorings: Mapping[str, np.ndarray],
+    *,
+    resamples: int = 2000,
+    generator: np.random.Generator,
+) -> pd.DataFrame:
+    """Spearman correlation, over the removed sets, of the outcome with minus the sum of the removed records' scores.
+
+    Args:
+        outcomes: see `removal_outcomes`; averaged over its orders.
+        generator: of the bootstrap.
+
+    Returns:
+        Rows with outcome, scoring, spearman, low, high, sets, orders, reliability.
+    """
+    orders = outcomes["order"].nunique()
+    draws = generator.integers(len(removals), size=(resamples, len(removals)))
+    rows = []
+    for outcome in OUTCOMES:
+        by_order = outcomes.pivot(index="set", columns="order", values=outcome).to_numpy()
+        measured = by_order.mean(1)
+        reliability = spearman(by_order[:, ::2].mean(1), by_order[:, 1::2].mean(1))[0] if orders > 1 else np.nan
+        for name, values in scorings.items():
+            predicted = np.array([-values[removed].sum(dtype=np.float64) for removed in removals])
+            low, high = np.nan, np.nan
+            rho, _ = spearman(predicted, measured)
+            if not np.isnan(rho):
+                low, high = np.nanquantile(rank_correlations(predicted[draws], measured[draws]), [0.025, 0.975])
+            rows.append((outcome, name, rho, low, high, len(removals), orders, reliability))
+    columns = ["outcome", "scoring", "spearman", "low", "high", "sets", "orders", "reliability"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Spearman correlation of each row of x with the same row of y; nan where a row is constant."""
+    x, y = (stats.rankdata(values, axis=1) for values in (x, y))
+    x, y = (ranks - ranks.mean(1, keepdims=True) for ranks in (x, y))
+    norm = np.sqrt((x**2).sum(1) * (y**2).sum(1))
+    return np.divide((x * y).sum(1), norm, out=np.full(len(x), np.nan), where=norm > 0)

@@ -1,0 +1,179 @@
+"""Datamodelling scores: planted scores, a round in which they must be perfect, and slow twins of every part."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from rl_influence import seeding, snapshots, training
+from rl_influence.analysis import faithfulness as module
+from rl_influence.analysis.faithfulness import (
+    datamodelling_scores,
+    faithfulness,
+    random_subsets,
+    rank_correlations,
+    record_groups,
+    removal_outcomes,
+    score_table,
+)
+from rl_influence.config import RunSpec
+from rl_influence.environments import make_env, tabular
+
+
+def make_snapshot(folder, environment=None, **ppo):
+    frozenlake = {
+        "id": "frozenlake",
+        "label": "FrozenLake",
+        "gym_id": "FrozenLake-v1",
+        "kwargs": {"map_name": "4x4", "is_slippery": False},
+        "rounds": 2,
+        "drop_percent": 50,
+        "evaluation": {"kind": "exact"},
+    }
+    environment = frozenlake | (environment or {})
+    spec = RunSpec(
+        environment=environment,
+        selection={"kind": "all"},
+        ppo={"n_steps": 128, "batch_size": 32, "n_epochs": 1} | ppo,
+        rounds=2,
+        evaluation=environment["evaluation"],
+        seed=2,
+    )
+    training.take_snapshots(spec, [1], folder, log=lambda line: None)
+    return snapshots.load(folder, 1)
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory):
+    return make_snapshot(tmp_path_factory.mktemp("snapshots"))
+
+
+def test_one_gradient_step_is_predicted_perfectly(tmp_path):
+    # one full-batch step of plain gradient ascent, raw advantages: to first order the outcome is linear in the records
+    snapshot = make_snapshot(
+        tmp_path, batch_size=128, max_grad_norm=None, normalize_advantage=False, learning_rate=0.02
+    )
+    scores, outcomes = faithfulness(snapshot, subsets=30, fraction=0.5, resamples=200)
+    f_return = scores[scores.outcome == "f_return"].set_index("scoring")
+    for scoring in ("TracIn, full", "start of round"):
+        assert f_return.loc[scoring, "spearman"] > 0.97
+    assert abs(f_return.loc["random", "spearman"]) < 0.6
+    assert (outcomes.updates == 1).all() and (outcomes.records_removed == 64).all()
+
+
+def test_outcomes_equal_the_round_by_hand(snapshot):
+    removals = [np.array([3, 4, 90]), np.arange(0, 128, 2)]
+    found = removal_outcomes(snapshot, removals, orders=2).set_index(["set", "order"])
+    records = snapshot.records
+    observations, actions = torch.from_numpy(records.observations), torch.from_numpy(records.actions)
+    model = tabular.tabular_model(make_env(snapshot.spec.environment))
+    for number, removed in enumerate(removals):
+        kept = [i for i in range(128) if i not in removed.tolist()]
+        learner = snapshot.learner()
+        stream = seeding.generator(2, "minibatches", 1)
+        learner.update(records, [stream.permutation(kept)])
+        with torch.no_grad():
+            log_probs = learner.policy.log_prob(observations, actions).double().numpy()
+        row = found.loc[number, 0]
+        assert row.f_return == pytest.approx(np.mean(log_probs * records.advantages), abs=1e-6)
+        probabilities = tabular.policy_probabilities(learner.policy, model)
+        assert row.test_return == pytest.approx(tabular.expected_return(model, probabilities), abs=1e-12)
+        assert row.records_removed == len(removed)
+        assert found.loc[number, 1].f_return != row.f_return  # another mini-batch order
+
+
+def test_planted_scores_are_found_and_the_bootstrap_is_right():
+    generator = np.random.default_rng(0)
+    scores, other = generator.standard_normal((2, 40))
+    removals = random_subsets(40, 25, 0.3, generator)
+    truth = np.array([-scores[removed].sum() for removed in removals])
+    outcomes = pd.DataFrame(
+        [(s, o, truth[s] + 0.1 * o, -truth[s]) for s in range(25) for o in range(3)],
+        columns=["set", "order", "f_return", "test_return"],
+    )
+    rows = datamodelling_scores(
+        outcomes, removals, {"planted": scores, "other": other}, resamples=50, generator=np.random.default_rng(1)
+    ).set_index(["outcome", "scoring"])
+    assert rows.loc[("f_return", "planted"), "spearman"] == pytest.approx(1)
+    assert rows.loc[("test_return", "planted"), "spearman"] == pytest.approx(-1)
+    predicted = [-other[removed].sum() for removed in removals]
+    assert rows.loc[("f_return", "other"), "spearman"] == pytest.approx(stats.spearmanr(predicted, truth).statistic)
+    draws = np.random.default_rng(1).integers(25, size=(50, 25))
+    resampled = [stats.spearmanr(np.array(predicted)[draw], truth[draw]).statistic for draw in draws]
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    assert rows.loc[("f_return", "other"), ["low", "high"]].tolist() == pytest.approx([low, high])
+    assert (rows.sets == 25).all() and (rows.orders == 3).all()
+    assert rows.reliability.to_numpy() == pytest.approx(1)
+
+
+def test_undefined_scores_are_nan_and_one_order_has_no_reliability():
+    removals = [np.array([i, i + 1]) for i in range(6)]
+    outcomes = pd.DataFrame(
+        [(s, 0, float(s), 1.0) for s in range(6)], columns=["set", "order", "f_return", "test_return"]
+    )
+    rows = datamodelling_scores(
+        outcomes, removals, {"size": np.ones(8)}, resamples=10, generator=np.random.default_rng(0)
+    )
+    assert rows[["spearman", "low", "high", "reliability"]].isna().all(axis=None)
+
+
+def test_rank_correlations_row_by_row():
+    generator = np.random.default_rng(3)
+    x, y = generator.integers(0, 4, (2, 20, 7)).astype(float)
+    x[4] = 1.0
+    found = rank_correlations(x, y)
+    for row in range(20):
+        if row == 4:
+            assert np.isnan(found[row])
+        else:
+            assert found[row] == pytest.approx(stats.spearmanr(x[row], y[row]).statistic)
+
+
+def test_random_subsets():
+    subsets = random_subsets(50, 30, 0.1, np.random.default_rng(0))
+    assert all(len(set(subset)) == 5 and (np.diff(subset) > 0).all() for subset in subsets)
+    assert len({tuple(subset) for subset in subsets}) == 30
+    for fraction in (0.0, 1.0, 0.005):
+        with pytest.raises(ValueError, match=f"fraction {fraction} of 50"):
+            random_subsets(50, 1, fraction, np.random.default_rng(0))
+
+
+def test_groups_partition_the_buffer(snapshot, tmp_path):
+    groups = record_groups(snapshot)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(128))
+    assert [len(group) for group in groups] == sorted((len(group) for group in groups), reverse=True)
+    pairs = {(int(s), int(a)) for s, a in zip(snapshot.records.observations, snapshot.records.actions, strict=True)}
+    assert len(groups) == len(pairs)
+    for group in groups:
+        assert len({(int(snapshot.records.observations[i]), int(snapshot.records.actions[i])) for i in group}) == 1
+    cartpole = {"gym_id": "CartPole-v1", "kwargs": {}, "evaluation": {"kind": "batched", "episodes": 4}}
+    episodes = make_snapshot(tmp_path, cartpole)
+    expected = episodes.table().groupby("episode").record.apply(list).tolist()
+    found = [group.tolist() for group in record_groups(episodes)]
+    assert sorted(found) == sorted(expected)
+
+
+def test_score_table_columns(snapshot):
+    records = snapshot.records
+    table = score_table(snapshot, np.random.default_rng(0))
+    delta = [
+        records.rewards[i] + 0.99 * (0 if records.terminated[i] else records.next_values[i]) - records.values[i]
+        for i in range(128)
+    ]
+    np.testing.assert_allclose(table["|TD error|"], np.abs(delta), atol=1e-6)
+    np.testing.assert_array_equal(table["|advantage|"], np.abs(records.advantages))
+    np.testing.assert_allclose(table["start of round, normalised"], snapshot.influence(), rtol=1e-4, atol=1e-6)
+    assert all(values.shape == (128,) for values in table.values())
+
+
+def test_faithfulness_is_reproducible_and_covers_groups(snapshot, monkeypatch):
+    first, outcomes = faithfulness(snapshot, subsets=6, fraction=0.25, groups=5, orders=2, resamples=20)
+    second, _ = faithfulness(snapshot, subsets=6, fraction=0.25, groups=5, orders=2, resamples=20)
+    pd.testing.assert_frame_equal(first, second)
+    assert outcomes.groupby("removal").size().to_dict() == {"groups": 10, "subsets": 12}
+    assert set(first[first.removal == "groups"].scoring) - set(first[first.removal == "subsets"].scoring) == {
+        "number of records"
+    }
+    assert set(module.OUTCOMES) == set(first.outcome)
+    assert (first.environment == "frozenlake").all() and (first["round"] == 1).all()

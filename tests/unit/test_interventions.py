@@ -1,0 +1,91 @@
+"""Interventions redo a round by hand: same parameters, same mini-batches, only the records differ."""
+
+import numpy as np
+import pytest
+
+from rl_influence import seeding, snapshots, training
+from rl_influence.analysis.interventions import single_round
+from rl_influence.config import EvaluationConfig, RunSpec
+from rl_influence.environments import make_env, tabular
+
+
+def make_spec(kind="exact", **selection):
+    environment = {
+        "id": "frozenlake",
+        "label": "FrozenLake",
+        "gym_id": "FrozenLake-v1",
+        "kwargs": {"map_name": "4x4", "is_slippery": False},
+        "rounds": 2,
+        "drop_percent": 25,
+        "evaluation": {"kind": kind, "episodes": 40},
+    }
+    return RunSpec(
+        environment=environment,
+        selection=selection or {"kind": "all"},
+        ppo={"n_steps": 256, "batch_size": 32, "n_epochs": 2, "learning_rate": 0.05},
+        rounds=2,
+        evaluation=environment["evaluation"],
+        seed=5,
+    )
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("snapshots")
+    training.take_snapshots(make_spec(), [1], folder, log=lambda line: None)
+    return snapshots.load(folder, 1)
+
+
+def test_each_arm_equals_the_round_by_hand(snapshot):
+    rows = single_round(snapshot, repeats=2).set_index(["arm", "repeat"])
+    model = tabular.tabular_model(make_env(snapshot.spec.environment))
+    scores = snapshot.influence()
+    negative = sorted((i for i in range(256) if scores[i] < 0), key=lambda i: (scores[i], i))
+    removed = {"all": [], "negative": negative, "negative_p": negative[: int(0.25 * len(negative))]}
+    assert len(negative) > 20  # otherwise nothing is tested
+
+    def test_return(learner):
+        return tabular.expected_return(model, tabular.policy_probabilities(learner.policy, model))
+
+    before = test_return(snapshot.learner())
+    for arm, without in removed.items():
+        kept = np.array([i for i in range(256) if i not in set(without)])
+        learner, stream, updates = snapshot.learner(), seeding.generator(5, "minibatches", 1), 0
+        for _ in range(2):
+            order = stream.permutation(kept)
+            for start in range(0, len(order) - 31, 32):
+                updates += learner.update(snapshot.records, [order[start : start + 32]])
+        row = rows.loc[arm, 0]
+        assert (row.records_removed, row.updates) == (len(without), updates)
+        assert row.return_before == before
+        assert row.return_after == pytest.approx(test_return(learner), abs=1e-12)
+        assert row.delta == row.return_after - row.return_before
+    assert {arm for arm, _ in rows.index} == {*removed, "random", "random_p"}
+    for arm in ("negative", "negative_p"):
+        for repeat in (0, 1):  # as many records and updates as without the negative ones
+            random = rows.loc[arm.replace("negative", "random"), repeat]
+            assert random.records_removed == rows.loc[arm, 0].records_removed
+            assert random.updates == rows.loc[arm, 0].updates
+        random = rows.loc[arm.replace("negative", "random")]
+        assert random.return_after[0] != random.return_after[1]
+
+
+def test_it_can_be_repeated_and_leaves_the_snapshot_alone(snapshot):
+    before = {name: array.copy() for name, array in snapshot.records.arrays().items()}
+    parameters = snapshot.parameters.copy()
+    first, second = single_round(snapshot), single_round(snapshot)
+    assert first.equals(second)
+    np.testing.assert_array_equal(snapshot.parameters, parameters)
+    for name, array in before.items():
+        np.testing.assert_array_equal(snapshot.records.arrays()[name], array)
+
+
+def test_arms_share_their_test_episodes(snapshot):
+    batched = EvaluationConfig(kind="batched", episodes=400)
+    rows = single_round(snapshot, evaluation=batched).set_index("arm")
+    untouched = single_round(snapshot, evaluation=batched, repeats=3).set_index("arm")
+    assert rows.loc["all"].equals(untouched.loc["all"])  # further arms draw nothing that this one sees
+    assert (rows.se_before > 0).all() and (rows.se_after > 0).all()
+    assert rows.return_before.nunique() == 1
+
+
