@@ -53,35 +53,34 @@ def load_run(directory: str | Path, spec: RunSpec) -> pd.DataFrame:
         ResultError: one line naming the file and what is wrong with it: missing, truncated, wrong columns, rounds that
             do not run from 0 to `spec.rounds`, values out of bounds, another configuration's result, a checksum.
     """
-    return _load_run(Path(directory), spec)[0]
+    return pd.DataFrame(_load_run(Path(directory), spec)[0])
 
 
 def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     """All runs that `config` expects; `root` is the folder that holds `results/`."""
     root = Path(root)
-    frames, rows, missing = [], [], []
+    rows, missing, sizes = [], [], []
+    columns = {name: [] for name in (*CURVE_COLUMNS, *TIMING_COLUMNS[1:])}
     for run in config.runs:
         folder = run_directory(config.study, run)
         row = {"environment": run.environment, "method": run.method, "seed": run.seed}
         row |= {"fingerprint": fingerprint(run.spec), **dict.fromkeys(("reason", "code", *VERSIONS), "")}
         try:
-            frame, manifest = _load_run(root / folder, run.spec)
+            table, manifest = _load_run(root / folder, run.spec)
         except ResultError as error:
             row["reason"] = _reason(str(error), root, folder)
             missing.append((run, row["reason"]))
+            sizes.append(0)
         else:
-            for position, name in enumerate(KEY):
-                frame.insert(position, name, row[name])
-            frames.append(frame)
+            for name, values in table.items():
+                columns[name] += values
+            sizes.append(len(values))
             row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | _versions(manifest)
         rows.append(row)
-    columns = [*KEY, *CURVE_COLUMNS, *TIMING_COLUMNS[1:]]
-    curves = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
-    environments, methods = environments_of(config), methods_of(config)
     runs = pd.DataFrame(rows)
-    for table in (curves, runs):
-        table["environment"] = pd.Categorical(table["environment"], environments, ordered=True)
-        table["method"] = pd.Categorical(table["method"], methods, ordered=True)
+    runs["environment"] = pd.Categorical(runs["environment"], environments_of(config), ordered=True)
+    runs["method"] = pd.Categorical(runs["method"], methods_of(config), ordered=True)
+    curves = runs.loc[runs.index.repeat(sizes), KEY].reset_index(drop=True).assign(**columns)
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
     runs = runs.sort_values(KEY, ignore_index=True)
     return StudyCurves(config, curves, runs, tuple(missing))
@@ -145,7 +144,8 @@ def _plain(config: Config, name: str) -> bool:
     return method.selection.updates == "own" and not method.ppo.model_dump(exclude_unset=True)
 
 
-def _load_run(directory: Path, spec: RunSpec) -> tuple[pd.DataFrame, dict]:
+def _load_run(directory: Path, spec: RunSpec) -> tuple[dict[str, list], dict]:
+    """Columns of the run's curve and timings, and its manifest."""
     # the schema first: it says more about a damaged file than the checksum that check_run compares
     curve = _read(directory / "curve.csv", CURVE_COLUMNS, spec)
     timing = _read(directory / "timing.csv", TIMING_COLUMNS, spec)
@@ -156,7 +156,7 @@ def _load_run(directory: Path, spec: RunSpec) -> tuple[pd.DataFrame, dict]:
                 raise ResultError(f"{directory / 'timing.csv'}: round {k}: {name} is {seconds}, expected seconds >= 0")
     manifest = check_run(directory, spec)
     del timing["round"]
-    return pd.DataFrame(curve | timing), manifest
+    return curve | timing, manifest
 
 
 def _read(path: Path, columns: tuple[str, ...], spec: RunSpec) -> dict[str, list]:
