@@ -81,7 +81,7 @@ class PPOConfig(Closed):
     max_grad_norm: float | None = Field(0.5, gt=0, description="clip range of the gradient's global norm; null: none")
     normalize_advantage: bool = Field(True, description="normalise advantages within each mini-batch")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="SGD without momentum, or Adam (eps 1e-5, as in SB3)")
-    learning_rate: float = Field(5e-3, gt=0, description="step size")
+    learning_rate: float = Field(5e-3, gt=0, le=1000, description="step size")
     drop_short_minibatch: bool = Field(
         True, description="leave out an epoch's short last mini-batch, unless it is the epoch's only one"
     )

@@ -98,7 +98,7 @@ def number_dropped(scores: np.ndarray, fraction: float) -> int:
 
 def disagreeing(estimated: np.ndarray, true: np.ndarray) -> np.ndarray:
     """Indices of the records whose estimated and true advantage have opposite signs."""
-    return np.flatnonzero(np.asarray(estimated) * np.asarray(true) < 0)
+    return np.flatnonzero(np.sign(estimated) * np.sign(true) < 0)
 
 
 def drop_by_advantage(estimated: np.ndarray, true: np.ndarray, fraction: float, *, heuristic: str) -> np.ndarray:

@@ -1,7 +1,7 @@
 """One run: collect -> score -> select -> update -> evaluate, for K rounds. The only training loop.
 
-Round k's curve point is the policy after k rounds; round 0 is the untrained one. Sampling, scoring, selection, updates and
-evaluation draw from separate streams: leaving one of them out changes nothing in the others.
+Round k's curve point is the policy after k rounds; round 0 is the untrained one. Sampling, scoring, selection, updates
+and evaluation draw from separate streams: leaving one of them out changes nothing in the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rl_influence.provenance import (
 )
 from rl_influence.selection import needs_scores, score, select
 
-CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses at most these and the current round
+CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses these and the current round
 
 
 class Stopped(RuntimeError):
@@ -77,26 +77,32 @@ class Trainer:
 
         Returns:
             The round's columns of the curve.
+
+        Raises:
+            TrainingError: at the first value that is not finite; names round and update.
         """
         spec, k = self.spec, self.round
 
         def stream(name: str) -> np.random.Generator:
             return seeding.generator(spec.seed, name, k)
 
-        with clock("sampling_s"):
-            self.records = collect(self.sampler, self.policy, spec.ppo.n_steps, stream("actions"), spec.ppo)
-        with clock("influence_s"):
-            self.scores = None
-            if needs_scores(spec):
-                self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
-            self.selection = select(spec, self.records, self.scores, stream("selection"))
-        with clock("optimise_s"):
-            try:
-                updates = self.learner.update(
-                    self.records, self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
-                )
-            except TrainingError as error:
-                raise TrainingError(f"round {k + 1}, {error}") from None
+        try:
+            with clock("sampling_s"):
+                self.records = collect(self.sampler, self.policy, spec.ppo.n_steps, stream("actions"), spec.ppo)
+            with clock("influence_s"):
+                self.scores = None
+                if needs_scores(spec):
+                    self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
+                    if not np.isfinite(self.scores).all():
+                        raise TrainingError("influence scores are not finite")
+                self.selection = select(spec, self.records, self.scores, stream("selection"))
+            with clock("optimise_s"):
+                epochs = self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
+                updates = self.learner.update(self.records, epochs)
+                if not np.isfinite(self.learner.parameters.vector).all():
+                    raise TrainingError(f"update {updates}: parameters are not finite")
+        except TrainingError as error:
+            raise TrainingError(f"round {k + 1}, {error}") from None
         self.round += 1
         return {"records_kept": len(self.selection.kept), "updates": updates}
 
@@ -293,7 +299,8 @@ def _run(
                     )
                 test_return, test_return_se = result.mean, result.se
                 if result.unfinished:
-                    log(f"round {k}: {result.unfinished} test episodes did not end within {spec.evaluation.max_steps} steps")
+                    cap = spec.evaluation.max_steps
+                    log(f"round {k}: {result.unfinished} test episodes did not end within {cap} steps")
             curve.append([k, k * spec.ppo.n_steps, test_return, test_return_se, *counts.values()])
             timing.append([k, *(round(seconds, 6) for seconds in clock.seconds.values())])
             log(_progress_line(spec, curve[-1], sum(clock.seconds.values())))

@@ -1,0 +1,332 @@
+"""Which records train: every rule against a slow and obvious twin, or by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_influence.config import PPOConfig, RunSpec, SelectionConfig, load_run_spec
+from rl_influence.networks import make_policy
+from rl_influence.records import Records
+from rl_influence.selection import (
+    Selection,
+    drop_by_advantage,
+    drop_extreme_rewards,
+    drop_most_negative,
+    needs_scores,
+    normalize_in_minibatches,
+    number_dropped,
+    score,
+    select,
+    td_probabilities,
+)
+
+CONFIG = Path(__file__).parents[2] / "config/config.yaml"
+BASE = load_run_spec(environment="frozenlake", method="ppo", seed=0, config=CONFIG)
+SCORES = st.lists(st.sampled_from([-2.0, -1.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0]) | st.floats(-3, 3), max_size=40)
+PERCENTS = (6.25, 12.5, 25, 50, 100)
+
+
+def spec(kind: str, percent: float | None = None, updates: str = "own", exponent: float | None = None) -> RunSpec:
+    selection = SelectionConfig(kind=kind, drop_percent=percent, updates=updates, priority_exponent=exponent)
+    return BASE.model_copy(update={"selection": selection, "ppo": PPOConfig(gamma=0.5)})
+
+
+def buffer(n: int, **arrays) -> Records:
+    """n records of one long episode, zeros unless given."""
+    zeros = {name: np.zeros(n) for name in ("rewards", "log_probs", "values", "next_values", "advantages", "returns")}
+    never = {name: np.zeros(n, dtype=bool) for name in ("terminated", "truncated")}
+    states = {"observations": np.zeros(n, dtype=int), "actions": np.zeros(n, dtype=int)}
+    return Records(**(zeros | never | states | {name: np.asarray(array) for name, array in arrays.items()}))
+
+
+def kept_slowly(scores: list[float], percent: float) -> list[int]:
+    """IIF's filter in exact arithmetic."""
+    negative = sorted((value, index) for index, value in enumerate(scores) if value < 0)
+    dropped = negative[: int(Fraction(percent) / 100 * len(negative))]
+    return [index for index in range(len(scores)) if index not in {i for _, i in dropped}]
+
+
+# IIF
+
+
+@settings(deadline=None)
+@given(SCORES, st.sampled_from(PERCENTS))
+def test_influence_filter(scores, percent):
+    kept = drop_most_negative(np.array(scores, dtype=float), percent / 100)
+    assert kept.tolist() == kept_slowly(scores, percent)
+
+
+@pytest.mark.parametrize(
+    "scores, fraction, kept",
+    [
+        ([], 1.0, []),
+        ([0.0, 1.0, -0.0], 1.0, [0, 1, 2]),  # nothing negative
+        ([-1.0, -2.0], 1.0, []),  # all negative
+        ([-1.0, -2.0], 0.5, [0]),
+        ([-1.0, -2.0], 0.0, [0, 1]),
+        ([-1.0, -1.0, -1.0], 0.34, [1, 2]),  # ties: the first one goes
+        ([-1.0, 3.0, -2.0, -1.0, -3.0], 0.75, [1, 3]),
+        ([-float("inf"), 1.0, -1.0], 0.5, [1, 2]),
+    ],
+)
+def test_influence_filter_by_hand(scores, fraction, kept):
+    assert drop_most_negative(np.array(scores), fraction).tolist() == kept
+
+
+def test_one_sixteenth_of_sixteen_negative_records_is_one():
+    scores = np.r_[np.arange(5.0), -np.arange(1.0, 17.0)]
+    assert number_dropped(scores, 0.0625) == 1
+    assert np.setdiff1d(np.arange(21), drop_most_negative(scores, 0.0625)).tolist() == [20]
+    assert number_dropped(scores[:-1], 0.0625) == 0
+
+
+def test_percentages_do_not_suffer_from_binary_fractions():
+    assert int(29 / 100 * 100) == 28  # what would go wrong
+    for negative in (*range(0, 130), 1000, 2000, 2048):
+        scores = -np.ones(negative)
+        for percent in range(1, 101):
+            assert number_dropped(scores, percent / 100) == percent * negative // 100
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
+def test_influence_filter_refuses_a_fraction_outside_its_bounds(fraction):
+    with pytest.raises(ValueError, match="fraction"):
+        drop_most_negative(np.array([-1.0]), fraction)
+
+
+def test_influence_filter_refuses_nan():
+    with pytest.raises(ValueError, match="scores: 1 of 3 are NaN"):
+        drop_most_negative(np.array([0.0, np.nan, -1.0]), 0.5)
+
+
+def test_scores_are_chunkwise_normalised_advantages_times_the_targets_slope():
+    """Every score by its own backward pass, normalisation chunk by chunk of the same random order."""
+    policy = make_policy(
+        "mlp", gym.spaces.Discrete(5), gym.spaces.Discrete(3), torch.Generator().manual_seed(1)
+    ).double()
+    rng = np.random.default_rng(0)
+    n = 65
+    records = buffer(
+        n, observations=rng.integers(5, size=n), actions=rng.integers(3, size=n), advantages=rng.normal(size=n)
+    )
+    scores = score(records, policy, PPOConfig(batch_size=32), np.random.default_rng(7))
+
+    def gradient(value: torch.Tensor) -> torch.Tensor:
+        parts = torch.autograd.grad(value, list(policy.parameters()), retain_graph=True, allow_unused=True)
+        return torch.cat([part.reshape(-1) for part in parts if part is not None])
+
+    log_probs = policy.log_prob(torch.from_numpy(records.observations), torch.from_numpy(records.actions))
+    slope = gradient((log_probs * torch.from_numpy(records.advantages)).mean())
+    order = np.random.default_rng(7).permutation(n)
+    for start in range(0, n, 32):
+        chunk = order[start : start + 32]
+        advantages = records.advantages[chunk]
+        if len(chunk) > 1:  # the 65th is alone, and stays as it is
+            mean = sum(advantages) / len(chunk)
+            std = (sum((a - mean) ** 2 for a in advantages) / (len(chunk) - 1)) ** 0.5
+            advantages = (advantages - mean) / (std + 1e-8)
+        for index, advantage in zip(chunk, advantages, strict=True):
+            assert scores[index] == pytest.approx(float(advantage * gradient(log_probs[index]) @ slope), abs=1e-12)
+
+
+def test_normalisation_covers_every_record_once():
+    advantages = np.random.default_rng(0).normal(3, 2, size=100)
+    normalised = normalize_in_minibatches(advantages, 50, np.random.default_rng(1))
+    order = np.random.default_rng(1).permutation(100)
+    for chunk in (order[:50], order[50:]):
+        assert abs(normalised[chunk].mean()) < 1e-12 and abs(normalised[chunk].std(ddof=1) - 1) < 1e-7
+
+
+# What IIF is compared with
+
+
+@settings(deadline=None)
+@given(SCORES, st.sampled_from(PERCENTS), st.integers(0, 5))
+def test_random_and_difficulty_drop_as_many_as_influence(scores, percent, seed):
+    scores = np.array(scores, dtype=float)
+    records = buffer(len(scores), rewards=np.arange(len(scores)) % 3)
+    expected = len(kept_slowly(scores.tolist(), percent))
+    for kind in ("random", "difficulty"):
+        chosen = select(spec(kind, percent), records, scores, np.random.default_rng(seed))
+        assert len(chosen.kept) == chosen.records_per_epoch == expected
+        assert chosen.probabilities is None and (np.diff(chosen.kept) > 0).all()
+
+
+def test_random_drops_without_looking():
+    scores = np.array([-1.0, -1.0, 5.0, 6.0])
+    dropped = np.zeros(4)
+    for seed in range(400):
+        kept = select(spec("random", 50), buffer(4), scores, np.random.default_rng(seed)).kept
+        dropped[np.setdiff1d(np.arange(4), kept)] += 1
+    assert dropped.sum() == 400 and (abs(dropped - 100) < 5 * np.sqrt(400 * 0.25 * 0.75)).all()
+
+
+def test_difficulty_by_hand():
+    rewards = np.array([0.0, 5.0, -5.0, 1.0, 9.0, 2.0])
+    for number, kept in ((0, [0, 1, 2, 3, 4, 5]), (1, [0, 1, 2, 3, 5]), (2, [0, 1, 3, 5]), (4, [3, 5]), (6, [])):
+        assert drop_extreme_rewards(rewards, number, np.random.default_rng(0)).tolist() == kept
+
+
+def test_difficulty_breaks_ties_at_random():
+    kept = {tuple(drop_extreme_rewards(np.zeros(4), 2, np.random.default_rng(seed))) for seed in range(100)}
+    assert len(kept) == 6  # every pair of four
+
+
+ESTIMATED = np.array([1.0, -1.0, 2.0, 0.0, -3.0, 0.5, 4.0])
+TRUE = np.array([-1.0, 0.5, 1.0, -9.0, 3.0, -4.0, 4.0])
+# opposite signs: 0, 1, 4, 5; gaps there 2, 1.5, 6, 4.5; products -1, -0.5, -9, -2
+
+
+@pytest.mark.parametrize(
+    "heuristic, fraction, dropped",
+    [
+        ("advantage_h1", 0.25, [4]),
+        ("advantage_h1", 0.5, [4, 5]),
+        ("advantage_h1", 0.75, [0, 4, 5]),
+        ("advantage_h1", 1.0, [0, 1, 4, 5]),
+        ("advantage_h1", 0.24, []),
+        ("advantage_h2", 0.25, [4]),
+        ("advantage_h2", 0.75, [0, 4, 5]),
+        ("advantage_h2", 1.0, [0, 1, 4, 5]),
+    ],
+)
+def test_advantage_heuristics_by_hand(heuristic, fraction, dropped):
+    kept = drop_by_advantage(ESTIMATED, TRUE, fraction, heuristic=heuristic)
+    assert kept.tolist() == [i for i in range(7) if i not in dropped]
+
+
+def test_the_heuristics_differ_where_gap_and_product_do():
+    estimated, true = np.array([0.1, 1.0]), np.array([-9.0, -2.0])  # gaps 9.1 and 3, products -0.9 and -2
+    assert drop_by_advantage(estimated, true, 0.5, heuristic="advantage_h1").tolist() == [1]
+    assert drop_by_advantage(estimated, true, 0.5, heuristic="advantage_h2").tolist() == [0]
+
+
+def test_advantage_heuristics_break_ties_by_index_and_see_tiny_signs():
+    estimated, true = np.full(4, 1e-200), np.full(4, -1e-200)  # the product of these is 0
+    for heuristic in ("advantage_h1", "advantage_h2"):
+        assert drop_by_advantage(estimated, true, 0.5, heuristic=heuristic).tolist() == [2, 3]
+
+
+def test_advantage_heuristics_estimate_the_truth_from_repeated_visits():
+    """State 0 twice, gamma 0.5: action 0 earns 1, action 1 earns 0, so that A(0, a) is +0.5 and -0.5."""
+    records = buffer(
+        4,
+        observations=[0, 1, 0, 1],
+        actions=[0, 0, 1, 0],
+        rewards=[0.0, 2.0, 0.0, 0.0],
+        terminated=[False, True, False, True],
+        advantages=[-0.2, 0.4, 0.3, 0.4],
+    )
+    # true: [0.5, 0, -0.5, 0]; records 0 and 2 disagree, gaps 0.7 and 0.8, products -0.1 and -0.15
+    for kind in ("advantage_h1", "advantage_h2"):
+        assert select(spec(kind, 50), records, None, np.random.default_rng(0)).kept.tolist() == [0, 1, 3]
+        assert select(spec(kind, 100), records, None, np.random.default_rng(0)).kept.tolist() == [1, 3]
+
+
+TD_RECORDS = dict(
+    rewards=[0.0, 1.0, 0.0, 0.0],
+    values=[1.0, 0.0, 0.0, 2.0],
+    next_values=[4.0, 8.0, 0.0, 8.0],
+    terminated=[False, True, False, False],
+    truncated=[False, False, False, True],
+)  # gamma 0.5: delta = 1, 1 (nothing follows), 0, 2 (its own last value follows); ranks 2, 3, 4, 1
+
+
+def test_td_error_by_hand():
+    found = td_probabilities(buffer(4, **TD_RECORDS), gamma=0.5, exponent=0.6)
+    weights = [2**-0.6, 3**-0.6, 4**-0.6, 1.0]
+    np.testing.assert_allclose(found, np.array(weights) / sum(weights), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "exponent, expected", [(0.0, [0.25] * 4), (1e308, [0, 0, 0, 1]), (1.0, [6 / 25, 4 / 25, 3 / 25, 12 / 25])]
+)
+def test_td_error_exponents(exponent, expected):
+    found = td_probabilities(buffer(4, **TD_RECORDS), gamma=0.5, exponent=exponent)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_td_error_draws_every_epoch_with_its_probabilities():
+    chosen = select(spec("td_error", exponent=0.6), buffer(4, **TD_RECORDS), None, np.random.default_rng(0))
+    assert chosen.kept.tolist() == [0, 1, 2, 3] and chosen.records_per_epoch == 4
+    drawn = np.concatenate(list(chosen.epochs(5000, np.random.default_rng(0))))
+    share = np.bincount(drawn, minlength=4) / len(drawn)
+    error = np.sqrt(chosen.probabilities * (1 - chosen.probabilities) / len(drawn))
+    assert (abs(share - chosen.probabilities) < 5 * error).all()
+
+
+def test_ppo_keeps_everything():
+    chosen = select(spec("all"), buffer(5), None, np.random.default_rng(0))
+    assert chosen.kept.tolist() == [0, 1, 2, 3, 4] and chosen.records_per_epoch == 5 and chosen.probabilities is None
+
+
+# Epochs
+
+
+def test_an_epoch_is_a_permutation_and_no_two_are_alike():
+    kept = np.array([2, 3, 5, 7, 11, 13, 17])
+    epochs = list(Selection(kept, len(kept)).epochs(10, np.random.default_rng(0)))
+    assert len(epochs) == 10 and len({tuple(epoch) for epoch in epochs}) == 10
+    assert all(sorted(epoch) == kept.tolist() for epoch in epochs)
+
+
+@pytest.mark.parametrize("n, per_epoch", [(3, 8), (3, 6), (1, 5), (4, 5)])
+def test_more_updates_than_records_go_round_again(n, per_epoch):
+    for epoch in Selection(np.arange(10, 10 + n), per_epoch).epochs(3, np.random.default_rng(0)):
+        assert len(epoch) == per_epoch
+        for start in range(0, per_epoch - n + 1, n):
+            assert sorted(epoch[start : start + n]) == list(range(10, 10 + n))
+        counts = np.bincount(epoch - 10, minlength=n)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_fewer_updates_than_records_take_a_random_part():
+    epochs = list(Selection(np.arange(10), 4).epochs(100, np.random.default_rng(0)))
+    assert all(len(set(epoch)) == 4 for epoch in epochs)
+    assert set(np.concatenate(epochs)) == set(range(10))
+
+
+@pytest.mark.parametrize("per_epoch", [0, 7])
+def test_nothing_kept_trains_on_nothing(per_epoch):
+    assert [len(epoch) for epoch in Selection(np.arange(0), per_epoch).epochs(3, np.random.default_rng(0))] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "kind, percent, updates, per_epoch",
+    [
+        ("influence", 50, "own", 6),
+        ("influence", 50, "as_all", 8),
+        ("all", 50, "as_influence", 6),
+        ("all", 100, "as_influence", 4),
+        ("random", 100, "as_all", 8),
+    ],
+)
+def test_updates(kind, percent, updates, per_epoch):
+    scores = np.array([-1.0, -2.0, -3.0, -4.0, 1.0, 2.0, 3.0, 4.0])
+    chosen = select(spec(kind, percent, updates), buffer(8), scores, np.random.default_rng(0))
+    assert chosen.records_per_epoch == per_epoch
+
+
+@pytest.mark.parametrize(
+    "selection, needed",
+    [
+        (("all",), False),
+        (("all", 50, "as_influence"), True),
+        (("influence", 50), True),
+        (("random", 50), True),
+        (("difficulty", 50), True),
+        (("advantage_h1", 50), False),
+        (("advantage_h1", 50, "as_influence"), True),
+        (("td_error", None, "own", 0.6), False),
+    ],
+)
+def test_scores_are_computed_where_they_are_used(selection, needed):
+    assert needs_scores(spec(*selection)) is needed
