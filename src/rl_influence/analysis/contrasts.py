@@ -1,0 +1,118 @@
+"""Comparisons with the seed as the unit: what a table has per seed as a mean with its interval, and methods compared.
+
+The gain of IIF over PPO in the paper mixes up to three causes, because its filtered runs also take fewer updates and,
+in the public code, train without clipping the gradient's norm. `controls` takes it apart: each row changes one thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pandas as pd
+
+from rl_influence.config import Config
+
+from .curves import adam_variants, environments_of, reference_method
+from .statistics import Interval, paired_differences, t_interval
+
+COLUMNS = ["environment", "effect", "contrast", "method", "minus", "quantity", "value", "low", "high", "n", "expected"]
+COLUMNS += ["unreached"]
+
+
+class Role(NamedTuple):
+    """A method by what it does: IIF and random at the environment's own p, PPO, or a control of one of them."""
+
+    kind: str
+    updates: str = "own"
+    clipped: bool = True
+
+
+PPO, IIF, RANDOM = Role("all"), Role("influence"), Role("random")
+PPO_FEW, IIF_MANY = Role("all", "as_influence"), Role("influence", "as_all")
+PPO_NOCLIP, IIF_NOCLIP = Role("all", clipped=False), Role("influence", clipped=False)
+CONTRASTS = (  # effect, what is compared, method, minus
+    ("all together", "IIF without clipping against PPO with it (public code)", IIF_NOCLIP, PPO),
+    ("filter and updates", "IIF against PPO", IIF, PPO),
+    ("filter and updates", "the same, both without clipping", IIF_NOCLIP, PPO_NOCLIP),
+    ("filter", "IIF against random, both IIF's updates", IIF, RANDOM),
+    ("filter", "IIF against PPO, both IIF's updates", IIF, PPO_FEW),
+    ("filter", "IIF against PPO, both PPO's updates", IIF_MANY, PPO),
+    ("updates", "PPO: IIF's updates against its own", PPO_FEW, PPO),
+    ("updates", "IIF: its own updates against PPO's", IIF, IIF_MANY),
+    ("clipping", "PPO: without clipping against with it", PPO_NOCLIP, PPO),
+    ("clipping", "IIF: without clipping against with it", IIF_NOCLIP, IIF),
+)
+
+
+def method_of(config: Config, environment: str, role: Role) -> str | None:
+    """The catalogue's method that plays a role in an environment."""
+    percent = config.environment(environment).drop_percent
+    for name, method in config.methods.items():
+        selection, changed = method.selection, method.ppo.model_dump(exclude_unset=True)
+        if (
+            (selection.kind, selection.updates) == role[:2]
+            and selection.drop_percent in (None, "chosen", percent)
+            and changed == ({} if role.clipped else {"max_grad_norm": None})
+        ):
+            return name
+    return None
+
+
+def rows_where(table: pd.DataFrame, where: Mapping[str, object]) -> pd.DataFrame:
+    """The rows that have these values; numbers and text compare as written."""
+    for name, value in where.items():
+        table = table[table[name].astype(str) == str(value)]
+    return table
+
+
+def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None) -> pd.Series:
+    """seed -> mean of a column over the seed's rows, or of its ratio to another column; undefined ones are left out."""
+    values = table[quantity].astype(float) / (table[over].astype(float) if over else 1.0)
+    return values.groupby(table["seed"].astype(int)).mean().dropna()
+
+
+def contrast(own: pd.Series, minus: pd.Series | None = None) -> Interval:
+    """Mean of `own` and its 95 % t interval over seeds; with `minus`, of the differences by seed."""
+    return t_interval(own if minus is None else paired_differences(minus, own).differences)
+
+
+def controls(returns: pd.DataFrame, efficiencies: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """What the filter, the number of updates and clipping do, each with the rest held equal, per environment.
+
+    Rows have quantity `se_ave` (difference of the SE_ave that both methods have against standard PPO) or `auc`
+    (difference of the mean returns over training). Differences of the same two ends add up along any path, so for
+    instance IIF against PPO = (IIF against PPO with IIF's updates) + (PPO with IIF's updates against PPO). unreached counts the
+    levels that a side never reaches (its SE_ave is then an upper bound).
+    """
+    grid = {(run.environment, run.method): set() for run in config.runs}
+    for run in config.runs:
+        grid[run.environment, run.method].add(run.seed)
+    reference = reference_method(config)
+    rows = []
+    for environment in environments_of(config):
+        if environment in adam_variants(config):
+            continue
+        for effect, label, *roles in CONTRASTS:
+            method, minus = (method_of(config, environment, role) for role in roles)
+            expected = grid.get((environment, method), set()) & grid.get((environment, minus), set())
+            if not expected:
+                continue
+            for quantity, table in (("se_ave", efficiencies), ("auc", returns)):
+                sides = [rows_where(table, {"environment": environment, "method": m}) for m in (method, minus)]
+                own, other = (per_seed(side, quantity) for side in sides)
+                if quantity == "se_ave" and minus == reference:
+                    other = own * 0
+                unreached = sum(int(side["unreached"].sum()) for side in sides) if quantity == "se_ave" else 0
+                place = (environment, effect, label, method, minus, quantity)
+                rows.append((*place, *contrast(own, other), len(expected), unreached))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def conditions(config: Config) -> Iterable[tuple[str, str]]:
+    """(environment, method) pairs of the study that `controls` compares."""
+    grid = {(run.environment, run.method) for run in config.runs}
+    for environment in environments_of(config):
+        for method in dict.fromkeys(method_of(config, environment, r) for _, _, *roles in CONTRASTS for r in roles):
+            if (environment, method) in grid:
+                yield environment, method
