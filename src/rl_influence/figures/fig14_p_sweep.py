@@ -21,24 +21,23 @@ def draw(tables: dict, config: Config) -> Figure:
     methods = {e: [reference_method(config), *ms] for e, ms in swept.items() if len(ms) > 1}
     tables = tables | {"efficiency": tables["table_2"]}
     methods, drawn = panels.wanted("fig14_p_sweep", tables, config, methods)
-    figure = style.new_figure(max(style.NARROW, min(1.9 * len(drawn), style.WIDTH)), 4.3)
-    axes = figure.subplots(3, len(drawn), squeeze=False, height_ratios=(1.5, 1, 1))
-    places = {method: place for place, method in enumerate(sweep)}
-    panels.draw_curves(axes[0], tables, config, {environment: methods[environment] for environment in drawn}, 36)
-    for column, environment in enumerate(drawn):
-        curve, *points = axes[:, column]
+    figure, axes = style.grid(len(drawn), (1.75, 1.2, 1.2))
+    panels.draw_curves(list(axes[:, 0]), tables, config, {name: methods[name] for name in drawn}, 36)
+    places = {method: float(place) for place, method in enumerate(sweep)}
+    for environment, (curve, *points) in zip(drawn, axes, strict=True):
         curve.set_xlabel("round")
         for axis, quantity in zip(points, ("se_ave", "se_peak"), strict=True):
-            rows = {(environment, m): places[m] for m in swept[environment]}
+            rows = {(environment, method): places[method] for method in swept[environment]}
             panels.draw_efficiency(axis, tables, config, quantity, rows, horizontal=False)
             axis.set_xticks(list(places.values()), [f"{p:g}" for p in sweep.values()])
             axis.set_xlim(-0.6, len(places) - 0.3)
+            axis.set_xlabel("p (%)")
             axis.grid(visible=False, axis="x")
-        points[-1].set_xlabel("p (%)")
-    axes[0, 0].set_ylabel("test return")
-    axes[1, 0].set_ylabel(f"{panels.EFFICIENCIES['se_ave'].label} (%)")
-    axes[2, 0].set_ylabel(f"{panels.EFFICIENCIES['se_peak'].label} (%)")
-    figure.align_ylabels(axes[:, 0])
+        if curve.get_subplotspec().is_first_col():
+            curve.set_ylabel("test return")
+            for axis, quantity in zip(points, ("se_ave", "se_peak"), strict=True):
+                axis.set_ylabel(f"{panels.EFFICIENCIES[quantity].label} (%)")
+            figure.align_ylabels([curve, *points])
     rows = [(environment, method) for environment in drawn for method in swept[environment]]
     handles = [*panels.legend(tables, config, methods), style.paper_handle()]
     notes = [f"Unit: {panels.round_label(config, drawn)}.", panels.CURVE_NOTE]

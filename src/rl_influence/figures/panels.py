@@ -65,6 +65,7 @@ def curves_figure(name: str, tables: dict, config: Config, methods: dict[str, li
     """
     methods, drawn = wanted(name, tables, config, methods)
     figure, axes = style.grid(len(drawn))
+    axes = list(axes[:, 0])
     draw_curves(axes, tables, config, {environment: methods[environment] for environment in drawn}, 36)
     for axis in axes:
         if axis.get_subplotspec().is_first_col():

@@ -92,15 +92,20 @@ def method_style(config: Config, method: str) -> dict:
     return {"color": color, "linestyle": line, "marker": marker, "label": config.methods[method].label}
 
 
-def grid(panels: int, height: float = 1.75, columns: int = 3) -> tuple[Figure, list]:
-    """A figure with this many panels of `height` inches, `columns` beside each other."""
-    columns = min(columns, panels)
-    rows = -(-panels // columns)
-    figure = new_figure(NARROW if columns == 1 else WIDTH, height * rows)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat[panels:]:
+def grid(panels: int, heights: tuple[float, ...] = (1.75,)) -> tuple[Figure, np.ndarray]:
+    """A figure of `panels` columns of axes with these heights (inches), at most three beside each other.
+
+    Returns:
+        The figure and its axes, (panels, len(heights)).
+    """
+    columns = min(panels, 2 if panels == 4 else 3)
+    blocks = -(-panels // columns)
+    figure = new_figure(NARROW if columns == 1 else WIDTH, sum(heights) * blocks)
+    axes = figure.subplots(blocks * len(heights), columns, squeeze=False, height_ratios=heights * blocks)
+    axes = axes.reshape(blocks, len(heights), columns).swapaxes(1, 2).reshape(-1, len(heights))
+    for axis in axes[panels:].flat:
         axis.remove()
-    return figure, list(axes.flat[:panels])
+    return figure, axes[:panels]
 
 
 def new_figure(width: float, height: float) -> Figure:
