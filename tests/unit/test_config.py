@@ -139,10 +139,9 @@ def test_a_spec_survives_json():
 
 def test_a_method_may_turn_clipping_off_and_only_if_it_says_so(folder):
     change(folder / FROZENLAKE, "ppo.max_grad_norm", 0.7)
-    change(folder / METHODS, "ppo_free", {"label": "x", "selection": {"kind": "all"}, "ppo": {"max_grad_norm": None}})
     config = Config(folder / STUDY)
     assert config.resolve("frozenlake", "ppo", 0).ppo.max_grad_norm == 0.7
-    assert config.resolve("frozenlake", "ppo_free", 0).ppo.max_grad_norm is None
+    assert config.resolve("frozenlake", "ppo_noclip", 0).ppo.max_grad_norm is None
 
 
 # What is wrong, through the command line

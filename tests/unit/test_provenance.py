@@ -1,0 +1,271 @@
+"""What makes a result another result, what is recorded beside it, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_influence import provenance
+from rl_influence.config import Run, RunSpec, load_run_spec, parse
+from rl_influence.provenance import (
+    ResultError,
+    StaleResultError,
+    check_run,
+    code_fingerprint,
+    fingerprint,
+    imported_modules,
+    manifest,
+    run_directory,
+    sha256,
+    write_atomic,
+)
+
+ROOT = Path(__file__).parents[2]
+SPEC = load_run_spec(environment="acrobot", method="td_error", seed=0, config=ROOT / "config/config.yaml")
+
+
+def changed(*place, value) -> RunSpec:
+    data = SPEC.model_dump()
+    node = data
+    for part in place[:-1]:
+        node = node[part]
+    node[place[-1]] = value
+    return parse(RunSpec, data, "changed")
+
+
+# Fingerprints
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        (("seed",), 1),
+        (("rounds",), 49),
+        (("ppo", "n_steps"), 1024),
+        (("ppo", "batch_size"), 32),
+        (("ppo", "n_epochs"), 9),
+        (("ppo", "gamma"), 0.98),
+        (("ppo", "gae_lambda"), 0.9),
+        (("ppo", "clip_range"), 0.1),
+        (("ppo", "entropy_coef"), 0.01),
+        (("ppo", "value_coef"), 1),
+        (("ppo", "max_grad_norm"), None),
+        (("ppo", "normalize_advantage"), False),
+        (("ppo", "optimizer"), "adam"),
+        (("ppo", "learning_rate"), 0.004),
+        (("ppo", "drop_short_minibatch"), False),
+        (("evaluation", "kind"), "episodes"),
+        (("evaluation", "episodes"), 999),
+        (("evaluation", "every"), 2),
+        (("evaluation", "max_steps"), 99),
+        (("selection", "priority_exponent"), 0.7),
+        (("environment", "id"), "other"),
+        (("environment", "gym_id"), "CartPole-v1"),
+        (("environment", "kwargs"), {"max_episode_steps": 9}),
+        (("environment", "package"), "other"),
+        (("environment", "wrappers"), ["flatten"]),
+        (("environment", "network"), "minigrid_cnn"),
+        (("environment", "engine"), "envpool"),
+        (("environment", "evaluation_engine"), "gymnasium"),
+    ],
+)
+def test_everything_that_decides_numbers_is_in_the_fingerprint(place, value):
+    assert fingerprint(changed(*place, value=value)) != fingerprint(SPEC)
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        (("environment", "label"), "Another name in figures"),
+        (("environment", "drop_percent"), 7),  # used through `chosen` only, which is resolved by then
+        (("environment", "rounds"), 7),
+        (("environment", "ppo"), {"gamma": 0.5}),
+        (("environment", "evaluation"), {"kind": "exact"}),
+        (("ppo", "gamma"), "0.99"),
+        (("ppo", "n_steps"), 2048.0),
+    ],
+)
+def test_nothing_else_is(place, value):
+    assert fingerprint(changed(*place, value=value)) == fingerprint(SPEC)
+
+
+def test_the_order_of_an_environments_arguments_does_not_matter():
+    one, two = (changed("environment", "kwargs", value=value) for value in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    assert fingerprint(one) == fingerprint(two)
+
+
+def test_every_field_of_the_specification_was_thought_of():
+    """A new field must be in one of the lists above."""
+    assert set(SPEC.model_dump()) == {"environment", "selection", "ppo", "rounds", "evaluation", "seed"}
+    assert len(type(SPEC.ppo).model_fields) == 13 and len(type(SPEC.evaluation).model_fields) == 4
+    assert len(type(SPEC.environment).model_fields) == 13 and len(type(SPEC.selection).model_fields) == 4
+
+
+def test_another_results_version_is_another_result(monkeypatch):
+    before = fingerprint(SPEC)
+    monkeypatch.setattr(provenance, "RESULTS_VERSION", provenance.RESULTS_VERSION + 1)
+    assert fingerprint(SPEC) != before
+
+
+def test_a_runs_folder():
+    run = Run(environment="acrobot", method="td_error", seed=0, spec=SPEC)
+    name = f"results/s/runs/acrobot/td_error/seed0-{fingerprint(SPEC)[:8]}"
+    assert run_directory("s", run).as_posix() == name
+
+
+def test_fingerprints_do_not_depend_on_the_process():
+    code = (
+        "from rl_influence.config import load_run_spec; from rl_influence.provenance import *;"
+        f"print(fingerprint(load_run_spec(environment='acrobot', method='td_error', seed=0,"
+        f" config={str(ROOT / 'config/config.yaml')!r})), code_fingerprint())"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "77"}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert said.stdout.split() == [fingerprint(SPEC), code_fingerprint()]
+
+
+# The code's hash
+
+
+def test_the_code_hash_covers_what_training_imports_and_nothing_else():
+    modules = set(imported_modules("rl_influence.training"))
+    for name in ("ppo", "selection", "attribution", "environments.envpool_engine", "analysis.true_advantages"):
+        assert f"rl_influence.{name}" in modules
+    for name in ("cli", "progress", "schemas", "figures", "analysis.tables"):
+        assert f"rl_influence.{name}" not in modules
+
+
+def test_imports_are_followed_in_every_form(tmp_path, monkeypatch):
+    package = tmp_path / "rl_influence"
+    sources = {
+        "__init__": "",
+        "start": "import os\nimport rl_influence.a\ndef f():\n    from . import b\n    from .deep.inner import thing",
+        "a": "from rl_influence import c",
+        "b": "",
+        "c": "from rl_influence.start import f",
+        "unused": "",
+        "deep/__init__": "from .sibling import y",
+        "deep/inner": "from ..d import x",
+        "deep/sibling": "",
+        "d": "",
+    }
+    for name, source in sources.items():
+        (package / name).parent.mkdir(exist_ok=True, parents=True)
+        (package / f"{name}.py").write_text(source)
+    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    found = {name.removeprefix("rl_influence.") for name in imported_modules("rl_influence.start")}
+    assert found == {"rl_influence", "start", "a", "b", "c", "d", "deep", "deep.inner", "deep.sibling"}
+
+
+# Manifests and checks
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole result, as training writes it."""
+    for name in ("curve.csv", "timing.csv"):
+        (tmp_path / name).write_text(f"{name}\n1,2\n")
+    files = {name: sha256(tmp_path / name) for name in ("curve.csv", "timing.csv")}
+    record = manifest(SPEC, started="then", weights_sha256="w", files=files, resumed=2)
+    (tmp_path / "manifest.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+def test_a_manifest_says_what_the_result_is(folder):
+    record = check_run(folder, SPEC)
+    assert RunSpec(**record["spec"]) == SPEC
+    assert record["fingerprint"] == fingerprint(SPEC) and record["results_version"] == provenance.RESULTS_VERSION
+    assert record["code_fingerprint"] == code_fingerprint() and record["threads"] == 1 and record["resumed"] == 2
+    assert record["packages"]["torch"].startswith("2.") and record["packages"]["envpool"]
+    assert record["packages"]["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.parametrize("name", ["curve.csv", "timing.csv", "manifest.json"])
+def test_a_missing_file_is_named(name, folder):
+    (folder / name).unlink()
+    with pytest.raises(ResultError, match=f"{name}: missing"):
+        check_run(folder, SPEC)
+
+
+@pytest.mark.parametrize("name", ["curve.csv", "timing.csv"])
+def test_every_altered_byte_is_noticed(name, folder):
+    path, whole = folder / name, (folder / name).read_bytes()
+    flipped = [whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i in range(len(whole)) for bit in range(8)]
+    for content in (whole[:-1], b"", whole + b"\n", *flipped):
+        path.write_bytes(content)
+        with pytest.raises(ResultError, match=f"{name}: differs from the checksum"):
+            check_run(folder, SPEC)
+    path.write_bytes(whole)
+    check_run(folder, SPEC)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b"[" * 10**5, b"9" * 5000]
+    + [b'{"files_sha256": {}}', b'{"files_sha256": 3, "fingerprint": "x"}', b'{"fingerprint": "x", "files_sha256": [1]}'],
+)
+def test_what_is_no_manifest_is_refused_in_one_line(content, folder):
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(ResultError, match="manifest.json: not a manifest") as error:
+        check_run(folder, SPEC)
+    assert "\n" not in str(error.value)
+
+
+def test_a_truncated_manifest_is_refused(folder):
+    whole = (folder / "manifest.json").read_bytes()
+    for length in range(0, len(whole) - 1, 7):
+        (folder / "manifest.json").write_bytes(whole[:length])
+        with pytest.raises(ResultError, match="not a manifest"):
+            check_run(folder, SPEC)
+
+
+def test_another_configurations_result_is_stale_even_if_it_is_not_whole(folder):
+    other = changed("seed", value=1)
+    for missing in (None, "curve.csv"):
+        if missing:
+            (folder / missing).unlink()
+        with pytest.raises(StaleResultError, match=f"another configuration or version .*{fingerprint(other)[:8]}"):
+            check_run(folder, other)
+
+
+def test_a_folder_in_place_of_a_file(folder):
+    (folder / "curve.csv").unlink()
+    (folder / "curve.csv").mkdir()
+    with pytest.raises(ResultError, match="curve.csv: cannot be read"):
+        check_run(folder, SPEC)
+
+
+# Writing
+
+
+def test_written_whole_with_folders_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "a/b/file"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two" and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(failing, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as write() says it: without a name
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=str(tmp_path / "file")):
+        write_atomic(tmp_path / "file" / "inside", b"x")
