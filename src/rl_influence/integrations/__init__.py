@@ -1,0 +1,1 @@
+"""Adapters to other libraries' PPO; each is an optional extra."""
