@@ -1,4 +1,4 @@
-# What every rule shares: the resolved study and the names of its files.
+# The resolved study and the names of its files, for both entries.
 import os
 import sys
 from pathlib import Path
@@ -15,6 +15,8 @@ except ConfigError as error:
 RESULTS = f"results/{STUDY.study}"
 DRAWN = f"paper_figures/{STUDY.study}"
 LOGS = f"logs/{STUDY.study}"
+# Jobs estimate the time left with it. Not a param: other cores must not make a result stale.
+os.environ.update(RL_INFLUENCE_CORES=str(workflow.cores or 1))
 RUNS = {run_directory(STUDY.study, run).as_posix(): run for run in STUDY.runs}
 
 

@@ -9,12 +9,12 @@ rule figure:
         tables=lambda wildcards: [TABLE_FILES[name] for name in FIGURE_MAKERS[wildcards.name][1]],
         catalogue=CATALOGUE,
     output:
-        pdf=DRAWN + "/{name}.pdf",
-        png=report(DRAWN + "/{name}.png", caption="../report/{name}.rst", category="Figures"),
+        pdf=f"{DRAWN}/{{name}}.pdf",
+        png=report(f"{DRAWN}/{{name}}.png", caption="../report/{name}.rst", category="Figures"),
     log:
-        LOGS + "/figures/{name}.log",
+        f"{LOGS}/figures/{{name}}.log",
     benchmark:
-        LOGS + "/figures/{name}.tsv"
+        f"{LOGS}/figures/{{name}}.tsv"
     conda:
         "../../environment.yml"
     wildcard_constraints:

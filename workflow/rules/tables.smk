@@ -19,9 +19,9 @@ rule tables:
     output:
         **TABLE_FILES,
     log:
-        LOGS + "/tables.log",
+        f"{LOGS}/tables.log",
     benchmark:
-        LOGS + "/tables.tsv"
+        f"{LOGS}/tables.tsv"
     conda:
         "../../environment.yml"
     threads: 1
@@ -37,12 +37,12 @@ rule print_table:
         table=lambda wildcards: TABLE_FILES[wildcards.name],
         catalogue=CATALOGUE,
     output:
-        tex=report(DRAWN + "/{name}.tex", caption="../report/table.rst", category="Tables"),
-        csv=report(DRAWN + "/{name}.csv", caption="../report/table.rst", category="Tables"),
+        tex=report(f"{DRAWN}/{{name}}.tex", caption="../report/table.rst", category="Tables"),
+        csv=report(f"{DRAWN}/{{name}}.csv", caption="../report/table.rst", category="Tables"),
     log:
-        LOGS + "/tables/{name}.log",
+        f"{LOGS}/tables/{{name}}.log",
     benchmark:
-        LOGS + "/tables/{name}.tsv"
+        f"{LOGS}/tables/{{name}}.tsv"
     conda:
         "../../environment.yml"
     wildcard_constraints:

@@ -8,6 +8,10 @@ except ConfigError as error:
     sys.exit(1)
 
 
+RUN = f"{RESULTS}/runs/{{environment}}/{{method}}/{{run}}"
+TRAIN_LOG = f"{LOGS}/train/{{environment}}/{{method}}/{{run}}"
+
+
 wildcard_constraints:
     environment="[a-z0-9_]+",
     method="[a-z0-9_]+",
@@ -16,11 +20,11 @@ wildcard_constraints:
 
 rule train:
     output:
-        expand(RESULTS + "/runs/{{environment}}/{{method}}/{{run}}/{file}", file=RUN_FILES),
+        [f"{RUN}/{name}" for name in RUN_FILES],
     log:
-        LOGS + "/train/{environment}/{method}/{run}.log",
+        f"{TRAIN_LOG}.log",
     benchmark:
-        LOGS + "/train/{environment}/{method}/{run}.tsv"
+        f"{TRAIN_LOG}.tsv"
     conda:
         "../../environment.yml"
     threads: 1
@@ -28,9 +32,7 @@ rule train:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
-        spec=lambda wildcards: RUNS[f"{RESULTS}/runs/{wildcards.environment}/{wildcards.method}/{wildcards.run}"].spec.model_dump(
-            mode="json"
-        ),
-        state=RESULTS + "/checkpoints/{environment}/{method}/{run}",
+        spec=lambda wildcards: RUNS[RUN.format(**wildcards)].spec.model_dump(mode="json"),
+        state=f"{RESULTS}/checkpoints/{{environment}}/{{method}}/{{run}}",
     script:
         "../scripts/train.py"

@@ -1,15 +1,16 @@
 """Trains one run."""
 
+import os
 import sys
 from pathlib import Path
 
-from rl_influence.config import RunSpec
+from rl_influence.config import Config, RunSpec
 from rl_influence.progress import progress
 from rl_influence.provenance import ResultError
 from rl_influence.training import Stopped, TrainingError, run
 
 output = Path(snakemake.output[0]).parent  # noqa: F821  (snakemake puts its object here)
-name = f"{snakemake.wildcards.environment} {snakemake.wildcards.method} {snakemake.wildcards.run}"  # noqa: F821
+name = " ".join((*snakemake.wildcards[:2], snakemake.wildcards.run.replace("seed", "seed ").split("-")[0]))  # noqa: F821
 with open(snakemake.log[0], "w") as log:  # noqa: F821
 
     def write(line: str) -> None:
@@ -20,3 +21,10 @@ with open(snakemake.log[0], "w") as log:  # noqa: F821
     except (TrainingError, ResultError, Stopped) as error:
         write(str(error))
         sys.exit(f"{name}: {error}")
+config = Config(snakemake.config)  # noqa: F821
+last = (output / "curve.csv").read_text().splitlines()[-1].split(",")
+print(
+    f"{progress(config.study, config.runs, int(os.environ.get('RL_INFLUENCE_CORES', 1)))}"
+    f" | {name}: test return {float(last[2]):.4g} after {last[0]} rounds",
+    flush=True,
+)

@@ -1,0 +1,77 @@
+"""The README's tables, written from the committed results: `python -m rl_influence.readme`.
+
+Each block stands between `<!-- NAME -->` and `<!-- end -->`; a test fails when a block differs from the results.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from rl_influence.analysis.curves import chosen_iif
+from rl_influence.config import Config
+
+STUDY = "config/paper.yaml"
+
+
+def efficiency(tables: Path, config: Config) -> str:
+    """Ours against the paper's: IIF at the paper's p."""
+    frame = pd.read_csv(tables / "efficiency.csv")
+    lines = [
+        "| environment | p | seeds | SE_ave, ours (95 % interval) | SE_ave, paper | SE_peak, ours (95 % interval) | SE_peak, paper |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in frame.to_dict("records"):
+        environment = row["environment"]
+        if row["method"] != chosen_iif(config, environment):
+            continue
+        p = config.environment(environment).drop_percent
+        cells = [config.environment(environment).label, f"{p:g} %", f"{row['n']} of {row['expected']}"]
+        for name in ("se_ave", "se_peak"):
+            bound = "≤ " if row["unreached" if name == "se_ave" else "peak_unreached"] else ""
+            cells.append(f"{bound}{_percent(row[name])} % ({_percent(row[name + '_low'])} to {_percent(row[name + '_high'])})")
+            paper = f"{_percent(row['paper_' + name])} ± {_percent(row['paper_' + name + '_spread'])} %"
+            cells.append(paper if pd.notna(row["paper_" + name]) else "–")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def missing(tables: Path, config: Config) -> str:
+    """What the study's grid asks for and the results do not have."""
+    frame = pd.read_csv(tables / "missing_runs.csv")
+    total = len(config.runs)
+    if frame.empty:
+        return f"All {total} runs of the study are there."
+    counts = frame.groupby(["environment", "method"], sort=False)["seed"].count()
+    listed = ", ".join(f"{environment} {method} ({n})" for (environment, method), n in counts.items())
+    return f"{len(frame)} of the study's {total} runs are missing and enter no mean: {listed}."
+
+
+BLOCKS = {"efficiency": efficiency, "missing": missing}
+
+
+def render(text: str, tables: Path, config: Config) -> str:
+    """`text` with every block made anew."""
+
+    def block(match: re.Match) -> str:
+        return f"<!-- {match[1]} -->\n{BLOCKS[match[1]](tables, config)}\n<!-- end -->"
+
+    return re.sub(rf"<!-- ({'|'.join(BLOCKS)}) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+def main(root: Path = Path(".")) -> None:
+    """Rewrites README.md below `root`."""
+    config = Config(root / STUDY)
+    path = root / "README.md"
+    path.write_text(render(path.read_text(), root / "results" / config.study / "tables", config))
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("."))
