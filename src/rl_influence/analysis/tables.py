@@ -10,6 +10,7 @@ ours in columns named paper_*, and nothing is computed from them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from scipy import stats
 from rl_influence.config import Config, choose
 from rl_influence.provenance import write_atomic
 
+from .contrasts import controls
 from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, iif_sweep, reference_method
 from .reported import Pair, Reported, load_reported
 from .sample_efficiency import FRACTIONS, efficiency_at, sample_efficiency, time_efficiency
@@ -33,6 +35,8 @@ from .statistics import (
     probability_of_improvement,
     t_interval,
 )
+
+Rounds = dict[str, np.ndarray]  # columns of one run, indexed by round
 
 
 def _names(name: str) -> list[str]:
@@ -95,21 +99,40 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
     rows = []
     runs = _runs(study)
     for (environment, method), expected in _expected(study).items():
-        frames = [frame for (e, m, _), frame in runs.items() if (e, m) == (environment, method)]
-        final = [frame["test_return"].iloc[-1] for frame in frames]
+        own = list(_by_seed(runs, environment, method).values())
+        final = [run["test_return"][-1] for run in own]
         rows.append(
             {
                 "environment": environment,
                 "method": method,
                 "n": len(final),
                 "expected": expected,
-                "round": frames[0]["round"].iloc[-1] if frames else np.nan,
+                "round": own[0]["round"][-1] if own else np.nan,
                 **_mean("final_return", final),
                 "iqm": float(interquartile_mean(final)) if final else np.nan,
-                **_mean("auc", [area_under_curve(frame["test_return"]) for frame in frames]),
+                **_mean("auc", [area_under_curve(run["test_return"]) for run in own]),
             }
         )
     return pd.DataFrame(rows)
+
+
+def returns_per_seed(study: StudyCurves) -> pd.DataFrame:
+    """Final return and area under the curve (mean return over training) of every run, and its number of rounds.
+
+    ppo_range is the same for all runs of an environment: the way from standard PPO's untrained return to its best,
+    averaged over seeds; empty without standard PPO.
+    """
+    runs, reference = _runs(study), reference_method(study.config)
+    ranges = defaultdict(list)
+    for (environment, method, _), run in runs.items():
+        if method == reference:
+            ranges[environment].append(np.nanmax(run["test_return"]) - run["test_return"][0])
+    rows = [
+        (*key, run["round"][-1], run["test_return"][-1], area_under_curve(run["test_return"]))
+        for key, run in runs.items()
+    ]
+    table = pd.DataFrame(rows, columns=[*KEY, "rounds", "final_return", "auc"])
+    return table.assign(ppo_range=[np.mean(ranges[e]) if e in ranges else np.nan for e in table["environment"]])
 
 
 def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
@@ -123,12 +146,12 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
     for environment, method, expected in _compared(study):
         own = _by_seed(runs, environment, method)
         standard = _by_seed(runs, environment, reference)
-        final = {name: _final(frames) for name, frames in (("own", own), ("standard", standard))}
+        final = {"own": _final(own), "standard": _final(standard)}
         gains = paired_differences(final["standard"], final["own"]).differences
         auc = []
         for seed in gains.index:
-            rounds = min(len(own[seed]), len(standard[seed]))
-            areas = [area_under_curve(frame["test_return"].iloc[:rounds]) for frame in (own[seed], standard[seed])]
+            both = own[seed]["test_return"], standard[seed]["test_return"]
+            areas = [area_under_curve(returns[: min(map(len, both))]) for returns in both]
             auc.append(areas[0] - areas[1])
         boot = bootstrap_interval(gains)
         paper = reported.table_4.get(environment, {}).get(method, (np.nan, np.nan))
@@ -139,8 +162,8 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
                 "method": method,
                 "n": len(gains),
                 "expected": expected,
-                "round": own[seeds[0]]["round"].iloc[-1] if seeds else np.nan,
-                "reference_round": standard[seeds[0]]["round"].iloc[-1] if seeds else np.nan,
+                "round": own[seeds[0]]["round"][-1] if seeds else np.nan,
+                "reference_round": standard[seeds[0]]["round"][-1] if seeds else np.nan,
                 **_mean("gain", gains),
                 "gain_bootstrap_low": boot.low,
                 "gain_bootstrap_high": boot.high,
@@ -189,23 +212,20 @@ def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
 
 def efficiency_levels(study: StudyCurves) -> pd.DataFrame:
     """The reduction at 50, 75, 90, 95 and 100 % of the standard run's range: mean and 95 % t interval over seeds."""
-    rows = [
-        efficiency_at(standard["test_return"], own["test_return"]).assign(environment=key[0], method=key[1])
-        for key, standard, own in _pairs(study)
-    ]
-    columns = ["environment", "method", "fraction", "reduction", "reached"]
-    per_seed = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
-    table = []
+    found = defaultdict(list)
+    for (environment, method, _), standard, own in _pairs(study):
+        for at in efficiency_at(standard["test_return"], own["test_return"]).itertuples():
+            if not np.isnan(at.reduction):
+                found[environment, method, at.fraction].append((at.reduction, at.reached))
+    rows = []
     for environment, method, expected in _compared(study):
-        mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
         for fraction in FRACTIONS:
-            at = mine[(mine["fraction"] == fraction) & mine["reduction"].notna()]
-            counts = {"n": len(at), "expected": expected, "unreached": int((~at["reached"].astype(bool)).sum())}
-            row = {"environment": environment, "method": method, "fraction": fraction}
-            table.append(row | counts | _mean("reduction", at["reduction"].astype(float)))
-    return pd.DataFrame(
-        table, columns=["environment", "method", "fraction", "n", "expected", "unreached", *_names("reduction")]
-    )
+            at = found[environment, method, fraction]
+            row = {"environment": environment, "method": method, "fraction": fraction, "n": len(at)}
+            row |= {"expected": expected, "unreached": sum(not reached for _, reached in at)}
+            rows.append(row | _mean("reduction", [reduction for reduction, _ in at]))
+    columns = ["environment", "method", "fraction", "n", "expected", "unreached", *_names("reduction")]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def efficiency(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
@@ -268,20 +288,19 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
     """
     runs, reference = _runs(study), reference_method(study.config)
     rows = []
-    for (environment, method, seed), frame in runs.items():
-        rounds = frame[frame["round"] > 0]
+    for (environment, method, seed), run in runs.items():
         row = {"environment": environment, "method": method, "seed": seed}
-        row |= {name: rounds[name].mean() for name in PHASES}
+        row |= {name: run[name][1:].mean() for name in PHASES}  # round 0 is the untrained policy
         standard = runs.get((environment, reference, seed)) if method != reference else None
         row["peak_reached"] = ""
         for suffix, phases in TOTALS.items():
-            row[f"total{suffix}_s"] = rounds[phases].to_numpy().sum()
+            row[f"total{suffix}_s"] = _seconds(run, phases)[-1]
             if standard is not None:
                 result = time_efficiency(
                     standard["test_return"],
-                    frame["test_return"],
-                    standard[phases].sum(axis=1).cumsum(),
-                    frame[phases].sum(axis=1).cumsum(),
+                    run["test_return"],
+                    _seconds(standard, phases),
+                    _seconds(run, phases),
                 )
                 row |= {f"matching_peak{suffix}_s": result.method_s, f"rt_peak{suffix}": result.rt_peak}
                 row["peak_reached"] = str(result.reached)
@@ -377,6 +396,7 @@ class Table:
 TABLES: dict[str, Table] = {
     "curves_per_seed": Table(curves_per_seed, ("study",)),
     "curves_summary": Table(curves_summary, ("study",)),
+    "returns_per_seed": Table(returns_per_seed, ("study",)),
     "final_returns": Table(final_returns, ("study",)),
     "final_gains": Table(final_gains, ("study", "reported")),
     "efficiency_per_seed": Table(efficiency_per_seed, ("study",)),
@@ -385,6 +405,7 @@ TABLES: dict[str, Table] = {
     "table_2": Table(table_2, ("efficiency", "config", "reported")),
     "table_3": Table(table_3, ("efficiency", "config")),
     "table_4": Table(table_4, ("final_gains", "config")),
+    "controls": Table(controls, ("returns_per_seed", "efficiency_per_seed", "config")),
     "runs": Table(runs, ("study",)),
     "missing_runs": Table(missing_runs, ("study",)),
     "runtimes_per_seed": Table(runtimes_per_seed, ("study",), "runtimes"),
@@ -437,9 +458,18 @@ def _paper(name: str, pair: Pair | None) -> dict[str, float]:
     return {f"paper_{name}": mean / 100, f"paper_{name}_spread": spread / 100}
 
 
-def _runs(study: StudyCurves) -> dict[tuple[str, str, int], pd.DataFrame]:
-    """(environment, method, seed) -> that run's rounds."""
-    return dict(iter(study.curves.groupby(KEY, observed=True)))
+def _runs(study: StudyCurves) -> dict[tuple[str, str, int], Rounds]:
+    """(environment, method, seed) -> that run's rounds; in the study's order."""
+    curves = study.curves
+    first = np.flatnonzero(curves["round"] == 0)
+    columns = {name: np.split(curves[name].to_numpy(), first[1:]) for name in curves if name not in KEY}
+    keys = curves.loc[first, KEY].itertuples(index=False, name=None)
+    return {key: {name: parts[i] for name, parts in columns.items()} for i, key in enumerate(keys)}
+
+
+def _seconds(run: Rounds, phases: list[str]) -> np.ndarray:
+    """Cumulative seconds of these phases, by round."""
+    return np.cumsum(sum(run[name] for name in phases))
 
 
 def _expected(study: StudyCurves) -> dict[tuple[str, str], int]:
@@ -456,7 +486,7 @@ def _compared(study: StudyCurves) -> Iterator[tuple[str, str, int]]:
             yield environment, method, len(both)
 
 
-def _pairs(study: StudyCurves) -> Iterator[tuple[tuple[str, str, int], pd.DataFrame, pd.DataFrame]]:
+def _pairs(study: StudyCurves) -> Iterator[tuple[tuple[str, str, int], Rounds, Rounds]]:
     """(key, standard run of the same seed, run) for every run that has one."""
     runs, reference = _runs(study), reference_method(study.config)
     for (environment, method, seed), own in runs.items():
@@ -465,12 +495,12 @@ def _pairs(study: StudyCurves) -> Iterator[tuple[tuple[str, str, int], pd.DataFr
             yield (environment, method, seed), standard, own
 
 
-def _by_seed(runs: dict, environment: str, method: str) -> dict[int, pd.DataFrame]:
-    return {seed: frame for (e, m, seed), frame in runs.items() if (e, m) == (environment, method)}
+def _by_seed(runs: dict, environment: str, method: str) -> dict[int, Rounds]:
+    return {seed: run for (e, m, seed), run in runs.items() if (e, m) == (environment, method)}
 
 
-def _final(frames: dict[int, pd.DataFrame]) -> pd.Series:
-    return pd.Series({seed: frame["test_return"].iloc[-1] for seed, frame in frames.items()}, dtype=float)
+def _final(runs: dict[int, Rounds]) -> pd.Series:
+    return pd.Series({seed: run["test_return"][-1] for seed, run in runs.items()}, dtype=float)
 
 
 def _chosen_rows(frame: pd.DataFrame, config: Config, environments: list[str] | None = None) -> pd.DataFrame:
