@@ -1,0 +1,117 @@
+"""Roughness against double loops over nodes."""
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from rl_influence.analysis.roughness import embeddings, roughness, roughness_table
+from rl_influence.networks import make_policy
+
+
+def slow(influence, embedding, u, sigma=None):
+    """The definition, node by node and pair by pair."""
+    nodes = [i for i in range(len(influence)) if influence[i] > 0]
+    top = max(influence[i] for i in nodes)
+    distance = {}
+    for i in nodes:
+        for j in nodes:
+            distance[i, j] = math.dist(embedding[i], embedding[j])
+    if sigma is None:
+        sigma = float(np.median([distance[i, j] for i in nodes for j in nodes if i < j]))
+    edges = set()
+    for i in nodes:
+        others = sorted(distance[i, j] for j in nodes if j != i)
+        limit = others[min(u, len(others)) - 1]
+        edges |= {frozenset((i, j)) for j in nodes if j != i and distance[i, j] <= limit}
+    above = below = 0.0
+    for edge in edges:
+        i, j = edge
+        w = math.exp(-((distance[i, j] / sigma) ** 2))
+        above += w * ((influence[i] - influence[j]) / top) ** 2
+        below += w
+    return above / below, sigma, len(edges)
+
+
+@pytest.mark.parametrize("n", [5, 40, 90])
+def test_equals_the_definition(n):
+    generator = np.random.default_rng(n)
+    influence, embedding = generator.standard_normal(n), generator.standard_normal((n, 6))
+    table = roughness_table(influence, embedding, neighbours=(1, 3, 200))
+    for row in table.itertuples():
+        expected, sigma, edges = slow(influence, embedding, row.neighbours)
+        assert row.roughness == pytest.approx(expected, rel=1e-10)
+        assert row.sigma == pytest.approx(sigma, rel=1e-12)
+        assert (row.edges, row.nodes) == (edges, (influence > 0).sum())
+        assert roughness(influence, embedding, neighbours=row.neighbours) == row.roughness
+    given = roughness(influence, embedding, neighbours=3, sigma=0.7)
+    assert given == pytest.approx(slow(influence, embedding, 3, 0.7)[0], rel=1e-10)
+
+
+def test_repeated_observations_and_order_make_no_difference():
+    generator = np.random.default_rng(1)
+    embedding = generator.standard_normal((8, 3))[generator.integers(8, size=60)]
+    influence = generator.random(60) + 0.1
+    expected, _, edges = slow(influence, embedding, 4)
+    table = roughness_table(influence, embedding, neighbours=[4])
+    assert table.roughness[0] == pytest.approx(expected, rel=1e-10)
+    assert table.edges[0] == edges
+    order = generator.permutation(60)
+    assert roughness(influence[order], embedding[order], neighbours=4) == pytest.approx(expected, rel=1e-10)
+
+
+def test_by_hand():
+    embedding = np.array([[0.0], [1.0], [3.0], [100.0]])
+    influence = np.array([2.0, 4.0, 1.0, -5.0])  # the last one is no node
+    # nearest neighbours: 0-1, 1-0, 2-1; distances 1, 2, 3 with median 2
+    near, far = math.exp(-1 / 4), math.exp(-1)
+    expected = (near * (2 / 4 - 1) ** 2 + far * (1 - 1 / 4) ** 2) / (near + far)
+    assert roughness(influence, embedding, neighbours=1) == pytest.approx(expected)
+    assert roughness(10 * influence, embedding, neighbours=1) == pytest.approx(expected)  # scale does not count
+    assert roughness(np.ones(4), embedding, neighbours=2) == 0
+
+
+def test_degenerate_cases():
+    embedding = np.arange(4.0)[:, None]
+    for influence in (np.array([-1.0, 2, -1, 0]), -np.ones(4)):  # one node, none
+        table = roughness_table(influence, embedding)
+        assert table.roughness.isna().all() and table.nodes[0] == (influence > 0).sum()
+    same = np.array([0.0, 0, 0, 7])[:, None]
+    values = np.array([1.0, 0.5, 1.0, 0.25])
+    differences = [(values[i] - values[j]) ** 2 for i in range(4) for j in range(i)]
+    assert roughness(values, np.zeros((4, 1))) == pytest.approx(np.mean(differences))
+    assert roughness(values, same, sigma=0) == pytest.approx((0.25 + 0 + 0.25) / 3)
+    far = roughness_table(np.ones(2), np.array([[0.0], [1e9]]), sigma=1.0)
+    assert np.isnan(far.roughness[0]) and far.edges[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("influence", "embedding", "u", "message"),
+    [
+        (np.ones(3), np.ones((4, 2)), 2, "one row per record"),
+        (np.ones(3), np.ones(3), 2, "one row per record"),
+        (np.array([1, np.nan, 1]), np.ones((3, 2)), 2, "finite"),
+        (np.ones(3), np.ones((3, 2)), 0, "neighbours 0"),
+    ],
+)
+def test_refusals(influence, embedding, u, message):
+    with pytest.raises(ValueError, match=message):
+        roughness(influence, embedding, neighbours=u)
+
+
+@pytest.mark.parametrize("network", ["mlp", "minigrid_cnn"])
+def test_embeddings_are_what_the_action_head_sees(network):
+    space = {
+        "mlp": gym.spaces.Box(-1, 1, (5,), np.float32),
+        "minigrid_cnn": gym.spaces.Box(0, 255, (7, 7, 3), np.uint8),
+    }[network]
+    policy = make_policy(network, space, gym.spaces.Discrete(3), torch.Generator().manual_seed(0))
+    space.seed(0)
+    observations = np.stack([space.sample() for _ in range(9)])
+    found = embeddings(policy, observations)
+    assert found.shape == (9, 64)
+    with torch.no_grad():
+        logits = policy.action_head(torch.from_numpy(found))
+        torch.testing.assert_close(logits, policy.distribution_parameters(torch.from_numpy(observations)))
