@@ -28,20 +28,22 @@ class Role(NamedTuple):
     clipped: bool = True
 
 
-PPO, IIF, RANDOM = Role("all"), Role("influence"), Role("random")
+PPO, IIF = Role("all"), Role("influence")
+RANDOM, DIFFICULTY = Role("random"), Role("difficulty")  # both drop as many records as IIF: the same updates
 PPO_FEW, IIF_MANY = Role("all", "as_influence"), Role("influence", "as_all")
-PPO_NOCLIP, IIF_NOCLIP = Role("all", clipped=False), Role("influence", clipped=False)
+PPO_UNCLIPPED, IIF_UNCLIPPED = Role("all", clipped=False), Role("influence", clipped=False)
 CONTRASTS = (  # effect, what is compared, method, minus
-    ("all together", "IIF without clipping against PPO with it (public code)", IIF_NOCLIP, PPO),
-    ("filter and updates", "IIF against PPO", IIF, PPO),
-    ("filter and updates", "the same, both without clipping", IIF_NOCLIP, PPO_NOCLIP),
-    ("filter", "IIF against random, both IIF's updates", IIF, RANDOM),
-    ("filter", "IIF against PPO, both IIF's updates", IIF, PPO_FEW),
-    ("filter", "IIF against PPO, both PPO's updates", IIF_MANY, PPO),
-    ("updates", "PPO: IIF's updates against its own", PPO_FEW, PPO),
-    ("updates", "IIF: its own updates against PPO's", IIF, IIF_MANY),
-    ("clipping", "PPO: without clipping against with it", PPO_NOCLIP, PPO),
-    ("clipping", "IIF: without clipping against with it", IIF_NOCLIP, IIF),
+    ("all three", "IIF unclipped − PPO (public code)", IIF_UNCLIPPED, PPO),
+    ("filter and updates", "IIF − PPO", IIF, PPO),
+    ("filter and updates", "IIF unclipped − PPO unclipped", IIF_UNCLIPPED, PPO_UNCLIPPED),
+    ("filter", "IIF − PPO with IIF's updates", IIF, PPO_FEW),
+    ("filter", "IIF with PPO's updates − PPO", IIF_MANY, PPO),
+    ("filter", "IIF − random", IIF, RANDOM),
+    ("filter", "IIF − difficulty", IIF, DIFFICULTY),
+    ("updates", "PPO with IIF's updates − PPO", PPO_FEW, PPO),
+    ("updates", "IIF − IIF with PPO's updates", IIF, IIF_MANY),
+    ("clipping", "PPO unclipped − PPO", PPO_UNCLIPPED, PPO),
+    ("clipping", "IIF unclipped − IIF", IIF_UNCLIPPED, IIF),
 )
 
 
@@ -60,9 +62,9 @@ def method_of(config: Config, environment: str, role: Role) -> str | None:
 
 
 def rows_where(table: pd.DataFrame, where: Mapping[str, object]) -> pd.DataFrame:
-    """The rows that have these values; numbers and text compare as written."""
+    """The rows that have these values (numbers, or text)."""
     for name, value in where.items():
-        table = table[table[name].astype(str) == str(value)]
+        table = table[table[name].astype(str if isinstance(value, str) else float) == value]
     return table
 
 
@@ -81,9 +83,9 @@ def controls(returns: pd.DataFrame, efficiencies: pd.DataFrame, config: Config) 
     """What the filter, the number of updates and clipping do, each with the rest held equal, per environment.
 
     Rows have quantity `se_ave` (difference of the SE_ave that both methods have against standard PPO) or `auc`
-    (difference of the mean returns over training). Differences of the same two ends add up along any path, so for
-    instance IIF against PPO = (IIF against PPO with IIF's updates) + (PPO with IIF's updates against PPO). unreached counts the
-    levels that a side never reaches (its SE_ave is then an upper bound).
+    (difference of the mean returns over training). Differences of the same two ends add up along any path, as
+    IIF − PPO = (IIF − PPO with IIF's updates) + (PPO with IIF's updates − PPO). unreached counts the levels that either
+    side never reaches (its SE_ave is then an upper bound).
     """
     grid = {(run.environment, run.method): set() for run in config.runs}
     for run in config.runs:

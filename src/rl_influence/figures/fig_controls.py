@@ -1,7 +1,7 @@
 """What makes up the gain of IIF over PPO: the filter, the number of updates, and clipping, each on its own.
 
 The paper compares runs that differ in all three (its public code clips the gradient's norm in PPO only, and filtered
-rounds take fewer updates). Here every row changes one thing; SE_ave on the left, the mean return over training on the right.
+rounds take fewer updates). Here every row is a difference of two methods; those of one colour differ in the same thing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import panels, style
 
 TABLES = ("controls", "missing_runs")
 COLORS = {  # effect -> colour, marker
-    "all together": ("#000000", "o"),
+    "all three": ("#000000", "o"),
     "filter and updates": ("#666666", "D"),
     "filter": ("#0b55a5", "s"),
     "updates": ("#e69f00", "^"),
@@ -30,29 +30,34 @@ def draw(tables: dict, config: Config) -> Figure:
     drawn = [name for name in panels.main_environments(config) if table.loc[table["environment"] == name, "n"].any()]
     if not drawn:
         raise style.FigureError("fig_controls: nothing to draw, no two methods that differ in one thing have finished")
-    heights = [len(_rows(table, name, "auc")) for name in drawn]
-    figure = style.new_figure(style.WIDTH, sum(0.42 + 0.15 * height for height in heights))
-    grid = figure.subplots(len(drawn), 2, squeeze=False, height_ratios=[0.42 + 0.15 * height for height in heights])
+    heights = [0.2 + 0.13 * len(_rows(table, name, "auc")) for name in drawn]
+    figure = style.new_figure(style.WIDTH, sum(heights) + 0.25 * len(drawn))
+    grid = figure.subplots(len(drawn), 2, squeeze=False, height_ratios=heights)
     for name, axes in zip(drawn, grid, strict=True):
         for axis, (quantity, scale) in zip(axes, (("se_ave", 100), ("auc", 1)), strict=True):
             _draw(axis, _rows(table, name, quantity), scale)
         axes[1].set_yticklabels([])
-        label = config.environments[name].label
-        axes[0].set_title(f"{label}: {panels.EFFICIENCIES['se_ave'].label} (percentage points)", pad=3)
-        axes[1].set_title(f"{label}: mean return over training", pad=3)
+        axes[0].annotate(
+            config.environments[name].label, (0, 1), (-128, 2), xycoords="axes fraction", textcoords="offset points",
+            fontsize=7.5, fontweight="bold",
+        )  # fmt: skip
+    grid[0, 0].set_title(f"difference in {panels.EFFICIENCIES['se_ave'].label} (points)")
+    grid[0, 1].set_title("difference in mean return")
     handles = [
         Line2D([], [], color=color, marker=marker, linestyle="none", label=effect)
         for effect, (color, marker) in COLORS.items()
         if (table["effect"] == effect).any()
     ]
+    se_ave = panels.EFFICIENCIES["se_ave"].label
     notes = [
-        "Points: difference, mean over seeds, paired by seed; bars: 95 % t interval, none for one seed. To the right of 0 "
-        "the first method is ahead.",
-        f"Both {panels.EFFICIENCIES['se_ave'].label} of a difference are against standard PPO. *: rests on returns of PPO "
-        "that a method never reaches, with the last round in their round's place.",
+        "Points: mean over seeds, paired by seed; bars: 95 % t interval (longer where they leave the panel), none for "
+        "one seed. Right of 0 the first method is ahead.",
+        "Mean return: over all rounds. Random and difficulty drop as many records as IIF, which makes as many updates.",
+        f"{se_ave} of both methods is against PPO, in percentage points. *: some returns of PPO are never reached; the "
+        "last round stands for their round.",
         *style.missing_note(tables["missing_runs"], list(conditions(config)), config),
     ]
-    return style.finish(figure, handles, notes, "difference, first method minus second")
+    return style.finish(figure, handles, notes)
 
 
 def _rows(table, environment: str, quantity: str) -> list[dict]:
@@ -73,7 +78,7 @@ def _draw(axis, rows: list[dict], scale: float) -> None:
         axis.plot([value], [place], color=color, marker=marker, linestyle="none")
         values += [value, *([] if np.isnan(low) else [low, high])]
     marks = ["*" if row["unreached"] else "" for row in rows]
-    labels = [f"{row['contrast']}, n = {style.of(row)}{mark}" for row, mark in zip(rows, marks, strict=True)]
+    labels = [f"{row['contrast']}{mark}, n = {style.of(row)}" for row, mark in zip(rows, marks, strict=True)]
     axis.set_yticks(range(len(rows)), labels)
     axis.set_ylim(len(rows) - 0.4, -0.6)
     # one wide interval of two seeds must not squeeze all others
