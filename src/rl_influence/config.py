@@ -42,7 +42,14 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
 # Listed here, and not read off the modules that make them, so that a study is checked without importing these.
 FigureName = Literal[
-    "fig06_returns", "fig06_efficiency", "fig12_heuristics", "fig13_td_error", "fig14_p_sweep", "fig15_adam"
+    "fig06_returns",
+    "fig06_efficiency",
+    "fig12_heuristics",
+    "fig13_td_error",
+    "fig14_p_sweep",
+    "fig15_adam",
+    "fig_controls",
+    "fig_claims",
 ]
 TableName = Literal["efficiency", "final_returns", "table_2", "table_3", "table_4", "table_5"]
 

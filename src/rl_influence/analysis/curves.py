@@ -86,6 +86,13 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     return StudyCurves(config, curves, runs, tuple(missing))
 
 
+def leftover_runs(config: Config, root: str | Path = ".") -> list[str]:
+    """Run folders of the study that its grid does not have (other settings or versions); no table reads them."""
+    expected = {run_directory(config.study, run) for run in config.runs}
+    folders = (path.relative_to(root) for path in Path(root, "results", config.study, "runs").glob("*/*/seed*"))
+    return sorted(path.as_posix() for path in folders if path not in expected)
+
+
 # Which method is which, from what methods do (an id is an opaque name).
 
 

@@ -10,12 +10,22 @@ from matplotlib.figure import Figure
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config, choose
 
-from . import fig06_efficiency, fig06_returns, fig12_heuristics, fig13_td_error, fig14_p_sweep, fig15_adam, style
+from . import (
+    fig06_efficiency,
+    fig06_returns,
+    fig12_heuristics,
+    fig13_td_error,
+    fig14_p_sweep,
+    fig15_adam,
+    fig_claims,
+    fig_controls,
+    style,
+)
 from .style import FigureError
 
+MODULES = (fig06_returns, fig06_efficiency, fig12_heuristics, fig13_td_error, fig14_p_sweep, fig15_adam)
 FIGURES = {  # name -> (module, tables it reads)
-    module.__name__.rpartition(".")[2]: (module, module.TABLES)
-    for module in (fig06_returns, fig06_efficiency, fig12_heuristics, fig13_td_error, fig14_p_sweep, fig15_adam)
+    module.__name__.rpartition(".")[2]: (module, module.TABLES) for module in (*MODULES, fig_controls, fig_claims)
 }
 __all__ = ["FIGURES", "FigureError", "draw", "make", "table_files"]
 
@@ -24,7 +34,7 @@ def table_files(name: str, tables_dir: str | Path, runtimes_dir: str | Path) -> 
     """The files that a figure reads: table -> path."""
     _, tables = FIGURES[choose("figure", name, FIGURES)]
     folders = {"tables": Path(tables_dir), "runtimes": Path(runtimes_dir)}
-    return {table: folders[TABLES[table].folder] / f"{table}.csv" for table in tables}
+    return {t: folders[TABLES[t].folder if t in TABLES else "tables"] / f"{t}.csv" for t in tables}
 
 
 def make(name: str, tables: dict[str, pd.DataFrame], config: Config) -> Figure:

@@ -1,0 +1,409 @@
+"""One HTML file of a study: verdicts first, then every figure and table, runtimes, deviations, and what it all rests on.
+
+Snakemake's own report loads its scripts and styles from the network and needs a wide screen. This page is one file without
+scripts: it opens from disk, offline, on a phone, and in ten years. The same results give the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from rl_influence.analysis.claims import VERDICTS, number_text
+from rl_influence.analysis.curves import VERSIONS, leftover_runs
+from rl_influence.analysis.tables import TABLES
+from rl_influence.config import Config
+from rl_influence.figures import FIGURES
+from rl_influence.provenance import RESULTS_VERSION, ResultError, package_versions, write_atomic
+
+SHOWN = {  # table -> title, what it says
+    "efficiency": (
+        "Sample efficiency",
+        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best. Paired by "
+        "seed. levels and unreached are sums over seeds; with any unreached the number is an upper bound.",
+    ),
+    "efficiency_levels": (
+        "Sample efficiency along the curve",
+        "The share of rounds saved at 50 to 100 % of the way from PPO's untrained return to its best. SE_ave hangs on the "
+        "last, small rises of a curve; this shows where a method is ahead.",
+    ),
+    "final_returns": ("Final returns", "Test return after the last round, and the mean return over training (auc)."),
+    "final_gains": (
+        "Final gain over PPO",
+        "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain is the "
+        "smallest true gain that so many seeds find with a power of 80 %.",
+    ),
+    "controls": (
+        "The gain taken apart",
+        "Differences of two methods, paired by seed; rows of one effect change the same thing. Any chain of rows adds up.",
+    ),
+    "table_2": ("Table 2: sweep of p", "SE of IIF for every p, with the paper's Table 2 beside it."),
+    "table_3": ("Table 3: Adam", "SE of IIF with the Adam optimiser, with the paper's Table 3 beside it."),
+    "table_4": ("Table 4: final gain", "Final return of IIF minus PPO's, 95 % t interval, with the paper's beside it."),
+    "table_5": (
+        "Table 5: runtimes",
+        "CPU seconds on one thread, per round and in total, and RT_peak. The paper's seconds are of its own machine and of "
+        "Stable-Baselines3: compare the shares, not the seconds.",
+    ),
+    "runtimes": ("Runtimes of every method", "CPU seconds per round by phase, totals of all rounds, and RT_peak."),
+}
+PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "influence_share", "unit:fraction", "fraction")
+MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --paper: #fff; --line: #d9d9d9; --panel: #f6f6f4;
+  --replicated: #0b55a5; --partly: #8a5d00; --not: #b03f00; --cannot: #5c5c5c; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #a8a8a8; --paper: #17181a; --line: #3a3b3e;
+  --panel: #202225; --replicated: #7db8f0; --partly: #e2b35c; --not: #f0905c; --cannot: #a8a8a8; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+h3 { margin: 2rem 0 .3rem; } a { color: inherit; } code { font-size: .9em; overflow-wrap: anywhere; }
+nav a { margin-right: 1em; white-space: nowrap; } .soft, figcaption, .note { color: var(--soft); font-size: .88rem; }
+.scroll { overflow-x: auto; } figure { margin: 0; }
+.scroll img { display: block; width: 100%; min-width: 34rem; max-width: 52rem; background: #fff; border-radius: 4px; }
+.data { border-collapse: collapse; font-size: .82rem; white-space: nowrap; }
+.data th, .data td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid var(--line); }
+.doc { font-size: .88rem; border-collapse: collapse; }
+.doc th, .doc td { padding: .3rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+.verdict { font-weight: 700; white-space: nowrap; } .warning { color: var(--not); font-weight: 600; }
+.replicated { color: var(--replicated); } .partly { color: var(--partly); } .not-replicated { color: var(--not); }
+.cannot-tell { color: var(--cannot); }
+.claims { width: 100%; border-collapse: collapse; }
+.claims td, .claims th { vertical-align: top; text-align: left; padding: .6rem .8rem .6rem 0; border-top: 1px solid var(--line); }
+.claims ul { margin: 0; padding: 0; list-style: none; font-size: .85rem; }
+.claims li { padding-left: 1.2em; text-indent: -1.2em; } .claims li.holds { color: var(--replicated); }
+.claims li.fails { color: var(--not); } .claims td:nth-child(1) { width: 34%; } .claims td:nth-child(2) { width: 16%; }
+details summary { cursor: pointer; color: var(--soft); font-size: .88rem; }
+@media (max-width: 44rem) { .claims, .claims tbody, .claims tr, .claims td { display: block; width: auto !important; }
+  .claims thead { display: none; } .claims td { border: 0; padding: .15rem 0; }
+  .claims tr { border-top: 1px solid var(--line); padding: .7rem 0; } }
+@media print { body { max-width: none; } .scroll { overflow: visible; } .scroll img { min-width: 0; } }
+"""
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def write_report(config: Config, output: str | Path, root: str | Path = ".") -> None:
+    """Writes the report of a study.
+
+    Args:
+        root: the repository: holds `results/`, `paper_figures/`, `workflow/report/` and `docs/`.
+
+    Raises:
+        ResultError: naming a table or caption that cannot be read.
+    """
+    write_atomic(output, render(config, Path(root)).encode())
+
+
+def render(config: Config, root: Path) -> str:
+    """The report as text."""
+    tables = _tables(config, root)
+    sections = [
+        ("verdicts", "Does the paper hold?", _verdicts(tables, config)),
+        ("figures", "Figures", _figures(tables, config, root)),
+        ("tables", "Tables", _data_tables(tables, config, root)),
+        ("deviations", "Deviations from the paper", markdown(_text(root / "docs/deviations.md"))),
+        ("provenance", "What this rests on", _provenance(tables, config, root)),
+    ]
+    title = f"A Snapshot of Influence, replicated: study {config.study}"
+    links = "".join(f'<a href="#{name}">{heading}</a> ' for name, heading, _ in sections)
+    body = [f"<h1>{escape(title)}</h1>", _introduction(tables, config), f"<nav>{links}</nav>"]
+    body += [f'<section id="{name}"><h2>{heading}</h2>\n{content}</section>' for name, heading, content in sections]
+    return PAGE.format(title=escape(title), style=STYLE, body="\n".join(body))
+
+
+# Sections
+
+
+def _introduction(tables: dict[str, pd.DataFrame], config: Config) -> str:
+    runs, missing = tables["runs"], tables["missing_runs"]
+    there = len(runs) - len(missing)
+    lines = [
+        "PPO against iterative influence-based filtering (IIF) and its alternatives, from arXiv 2505.19281. One run is one "
+        "environment, method and seed; the seed is the unit of every mean and interval, and methods are compared with "
+        "runs of the same seed. The paper's numbers stand beside ours and enter no computation.",
+    ]
+    if missing.empty:
+        lines.append(f"All {there} runs of the study are in.")
+    text = "".join(f"<p>{line}</p>" for line in lines)
+    if len(missing):
+        text += (
+            f'<p class="warning">{there} of {len(runs)} runs are in; {len(missing)} are missing and enter no mean '
+            f'(<a href="#missing">which</a>).</p>'
+        )
+    if len(_versions(runs)) > 1:
+        text += f'<p class="warning">The runs are of {len(_versions(runs))} different versions of code or packages '
+        text += '(<a href="#versions">which</a>).</p>'
+    return text
+
+
+def _verdicts(tables: dict[str, pd.DataFrame], config: Config) -> str:
+    claims, checks = tables["claims"], tables["claims_checks"]
+    counts = []
+    for verdict in VERDICTS:
+        numbers = claims.loc[claims["verdict"] == verdict, "claim"]
+        links = ", ".join(f'<a href="#claim{number}">{number}</a>' for number in numbers)
+        counts.append(f"<li>{_badge(verdict)}: {len(numbers)}{f' (claims {links})' if links else ''}</li>")
+    rows = []
+    for claim in claims.to_dict("records"):
+        own = checks[checks["claim"] == claim["claim"]].to_dict("records")
+        rows.append(
+            f'<tr id="claim{claim["claim"]}"><td><b>{claim["claim"]}</b> {escape(claim["statement"])} '
+            f'<span class="soft">{escape(claim["source"])}</span></td>'
+            f'<td>{_badge(claim["verdict"])}<div class="soft">{escape(claim["reason"])}</div></td>'
+            f"<td>{_check_list(own, claim, config)}</td></tr>"
+        )
+    return (
+        f"<ul>{''.join(counts)}</ul>"
+        '<p class="note">Each claim has checks, and each check is one number with its 95 % t interval over n seeds, compared '
+        "with a threshold that was fixed beforehand (<code>config/claims.yaml</code>). \u2713 holds; \u2717 fails; ? these "
+        "seeds cannot tell; \u2013 not in this study. \u2264, \u2265, \u2248: a bound, since some of PPO's returns were never "
+        "reached by the other method.</p>"
+        '<table class="claims"><thead><tr><th>claim</th><th>verdict</th><th>checks: ours, and the paper\'s number</th></tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _check_list(checks: list[dict], claim: dict, config: Config) -> str:
+    lines = []
+    for row in checks:
+        if row["outcome"] == "not tested":
+            continue
+        label = config.environments[row["environment"]].label
+        text = f"{MARKS[row['outcome']]} {label}, {row['check']}: "
+        text += number_text(row) if row["n"] else row["reason"]
+        paper = f' <span class="soft">(paper: {escape(row["paper"])})</span>' if row["paper"] else ""
+        lines.append(f'<li class="{_slug(row["outcome"])}">{escape(text)}{paper}</li>')
+    absent = list(dict.fromkeys(row["reason"] for row in checks if row["outcome"] == "not tested"))
+    if absent:
+        lines.append(f'<li class="soft">\u2013 not in this study: {escape(", ".join(absent))}</li>')
+    if claim["missing"]:
+        lines.append(f'<li class="soft">? missing runs: {escape(claim["missing"])}</li>')
+    if not checks and claim["paper"]:
+        lines.append(f'<li class="soft">paper: {escape(claim["paper"])}</li>')
+    rule = f"<details><summary>rule</summary>{escape(claim['rule'])}</details>"
+    return f"<ul>{''.join(lines)}</ul>{rule}"
+
+
+def _figures(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
+    parts = []
+    for name in config.study_config.figures:
+        caption = _inline(_text(root / "workflow/report" / f"{name}.rst").strip())
+        path = root / "paper_figures" / config.study / f"{name}.png"
+        try:
+            data = base64.b64encode(path.read_bytes()).decode()
+        except OSError:
+            raise ResultError(f"{path}: missing, so there is no report") from None
+        sources = _sources(FIGURES[name][1], config, root)
+        parts.append(
+            f'<figure id="{name}"><h3>{_title(name)}</h3><div class="scroll"><img alt="{_title(name)}" '
+            f'src="data:image/png;base64,{data}"></div><figcaption><p>{caption}</p><p>{sources}</p></figcaption></figure>'
+        )
+    return "\n".join(parts)
+
+
+def _data_tables(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
+    parts = []
+    for name, (title, note) in SHOWN.items():
+        frame = tables[name]
+        if frame.empty:
+            continue
+        parts.append(
+            f'<h3 id="{name}">{escape(title)}</h3><p class="note">{escape(note)} Intervals: 95 % t over n seeds. '
+            f"{_sources([name], config, root)}</p>{_html_table(_readable(frame, config))}"
+        )
+    return "\n".join(parts)
+
+
+def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
+    runs, missing = tables["runs"], tables["missing_runs"]
+    there = runs[runs["reason"] == ""]
+    digest = hashlib.sha256("\n".join(sorted(there["fingerprint"])).encode()).hexdigest()[:16]
+    versions = _versions(runs)
+    left = leftover_runs(config, root)
+    now = ", ".join(f"{name} {version}" for name, version in package_versions().items())
+    parts = [
+        f"<p>{len(there)} of {len(runs)} runs; results version {RESULTS_VERSION}; digest of the runs' fingerprints "
+        f"<code>{digest}</code>. Every number above comes from these runs and from no other.</p>",
+        f'<h3 id="versions">Versions that made the runs</h3>{_html_table(pd.DataFrame(versions))}',
+        '<p class="warning">More than one: results of different code or packages stand side by side.</p>'
+        if len(versions) > 1
+        else "",
+        f'<p class="note">This page was made with {escape(now)}.</p>',
+        '<h3 id="missing">Missing runs</h3>',
+        _html_table(_readable(missing, config)) if len(missing) else "<p>None.</p>",
+        "<h3>Leftover runs</h3><p class='note'>Folders of other settings or versions, which nothing here reads.</p>",
+        f"<p>{', '.join(f'<code>{escape(name)}</code>' for name in left) or 'None.'}</p>",
+        f"<details><summary>All {len(runs)} runs with their fingerprints</summary>",
+        _html_table(_readable(runs.assign(fingerprint=runs["fingerprint"].str[:16]), config)),
+        "</details>",
+    ]
+    return "".join(parts)
+
+
+# Parts
+
+
+def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
+    names = {name: TABLES[name].folder for name in [*SHOWN, "runs", "missing_runs"]}
+    names |= {"claims": "tables", "claims_checks": "tables"}
+    tables = {}
+    for name, folder in names.items():
+        path = root / "results" / config.study / folder / f"{name}.csv"
+        try:
+            tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        except (OSError, ValueError) as error:
+            raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
+        for column in tables[name].select_dtypes(["object", "str"]):
+            tables[name][column] = tables[name][column].fillna("")
+    for name in ("claims", "claims_checks", "runs"):  # columns that are empty throughout are read as numbers
+        for column in ("reason", "missing", "paper", "ours", "bound", "code", *VERSIONS):
+            if column in tables[name]:
+                tables[name][column] = tables[name][column].fillna("").astype(str)
+    return tables
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        raise ResultError(f"{path}: missing, so there is no report") from None
+
+
+def _sources(names: Iterable[str], config: Config, root: Path) -> str:
+    """Which tables, with the first digits of their checksums."""
+    parts = []
+    for name in names:
+        folder = TABLES[name].folder if name in TABLES else "tables"
+        path = root / "results" / config.study / folder / f"{name}.csv"
+        parts.append(f"<code>{folder}/{name}.csv</code> ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})")
+    return f"From {', '.join(parts)}."
+
+
+def _versions(runs: pd.DataFrame) -> list[dict]:
+    """Distinct versions behind the runs that are there, with how many runs each made."""
+    there = runs[runs["reason"] == ""]
+    groups = there.groupby(["code", *VERSIONS], sort=True).size()
+    return [dict(zip(["code", *VERSIONS], key, strict=True)) | {"runs": number} for key, number in groups.items()]
+
+
+def _badge(verdict: str) -> str:
+    return f'<span class="verdict {_slug(verdict)}">{escape(verdict)}</span>'
+
+
+def _slug(text: str) -> str:
+    return text.replace(" ", "-")
+
+
+def _title(name: str) -> str:
+    """`fig06_returns` -> Figure 6: returns."""
+    number, _, words = name.removeprefix("fig").partition("_")
+    words = words.replace("_", " ")
+    return f"Figure {int(number)}: {words}" if number else words.capitalize()
+
+
+def _readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """A table for people: labels, value [low, high], mean ± spread, percent, `4 of 5`."""
+    columns, done = {}, set()
+    for name in frame:
+        base = "" if name == "value" else f"{name}_"
+        if name in done or name.endswith("_sd") or name == "expected":
+            continue
+        if name in ("environment", "method", "minus"):
+            labels = config.environments if name == "environment" else config.methods
+            columns[name] = [labels[value].label if value in labels else value for value in frame[name]]
+        elif name == "n" and "expected" in frame:
+            pairs = zip(frame["n"], frame["expected"], strict=True)
+            columns["n"] = [f"{n:g}" if n == expected else f"{n:g} of {expected:g}" for n, expected in pairs]
+        elif pd.api.types.is_numeric_dtype(frame[name]):
+            low, high, spread = f"{base}low", f"{base}high", f"{name}_spread"
+            if name.endswith("_low") and name.startswith("paper_"):
+                low, high = name, name.removesuffix("low") + "high"
+                columns[name.removesuffix("_low")] = [
+                    _cell(row, None, row[low], row[high], None, name) for row in frame.to_dict("records")
+                ]
+            else:
+                columns[name] = [
+                    _cell(row, row[name], row.get(low), row.get(high), row.get(spread), name)
+                    for row in frame.to_dict("records")
+                ]
+            done |= {low, high, spread}
+        else:
+            columns[name] = frame[name].tolist()
+    return pd.DataFrame(columns)
+
+
+def _cell(row: dict, value, low, high, spread, name: str) -> str:
+    base = name.removeprefix("paper_").replace("_with_sampling", "")
+    percent = base in PERCENT or (base == "value" and (row.get("unit") == "fraction" or row.get("quantity") in PERCENT))
+    scale, unit = (100, " %") if percent else (1, "")
+    shown = [f"{scale * x:.3g}" if x is not None and not pd.isna(x) else "" for x in (value, low, high, spread)]
+    if name in ("seed", "round", "reference_round", "levels", "unreached", "peak_unreached"):
+        return "" if pd.isna(value) else f"{value:.0f}"
+    text = f"{shown[0]}{unit}" if shown[0] else ""
+    text += f" ± {shown[3]}" if shown[3] else ""
+    return f"{text} [{shown[1]}, {shown[2]}]".strip() if shown[1] else text
+
+
+def _html_table(frame: pd.DataFrame) -> str:
+    head = "".join(f"<th>{escape(str(name)).replace('_', ' ')}</th>" for name in frame)
+    rows = (
+        "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in row) + "</tr>"
+        for row in frame.itertuples(index=False, name=None)
+    )
+    return f'<div class="scroll"><table class="data"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def markdown(text: str) -> str:
+    """The part of Markdown that the project's documents use: headings, tables, lists, paragraphs, `code`, *emphasis*."""
+    blocks = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        heading, _, rest = block.partition("\n")
+        if match := re.match(r"(#+) (.*)", heading):
+            level = min(len(match[1]) + 1, 6)
+            blocks += [f"<h{level}>{_inline(match[2])}</h{level}>"] if level > 2 else []  # the section has its own title
+            block = rest
+        lines = block.split("\n")
+        if lines[0].startswith("|"):
+            blocks.append(_markdown_table(lines))
+        elif lines[0].startswith("* "):
+            items = re.split(r"\n\* ", block[2:])
+            blocks.append("<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>")
+        elif block:
+            blocks.append(f"<p>{_inline(block)}</p>")
+    return "\n".join(blocks)
+
+
+def _markdown_table(lines: Sequence[str]) -> str:
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))] for line in lines]
+    head = "".join(f"<th>{_inline(cell)}</th>" for cell in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows[2:])
+    return f'<div class="scroll"><table class="doc"><tr>{head}</tr>{body}</table></div>'
+
+
+def _inline(text: str) -> str:
+    """Inline markup of Markdown and reStructuredText; links keep their text only."""
+    text = escape(text).replace("\\|", "|")
+    text = re.sub(r"``(.+?)``|`([^`]+)`", lambda match: f"<code>{match[1] or match[2]}</code>", text)
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
+    text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text)
+    return re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
