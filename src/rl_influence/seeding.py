@@ -10,7 +10,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-STREAMS = ("weights", "environment", "actions", "minibatches", "scoring", "selection", "evaluation", "intervention")
+STREAMS = (  # a new one goes at the end: its place in this list is part of its seed
+    *("weights", "environment", "actions", "minibatches", "scoring", "selection", "evaluation"),
+    *("intervention", "faithfulness", "diagnosis"),
+)
 
 
 def seed_sequence(seed: int, stream: str, round: int = 0) -> np.random.SeedSequence:

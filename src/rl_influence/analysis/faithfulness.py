@@ -55,7 +55,7 @@ def faithfulness(
         - outcomes: every redone round, see `removal_outcomes`, with removal.
     """
     spec, n = snapshot.spec, len(snapshot.records)
-    random, sets, bootstrap = seeding.seed_sequence(spec.seed, "intervention", snapshot.round).spawn(5)[2:]
+    _, random, sets, bootstrap = seeding.seed_sequence(spec.seed, "faithfulness", snapshot.round).spawn(4)
     removals = {"subsets": random_subsets(n, subsets, fraction, np.random.default_rng(sets))}
     removals["groups"] = record_groups(snapshot)[:groups]
     scorings = score_table(snapshot, np.random.default_rng(random))
@@ -118,7 +118,7 @@ def removal_outcomes(
     """
     spec, n = snapshot.spec, len(snapshot.records)
     target = FReturn(snapshot.records)
-    episodes = seeding.integer(seeding.seed_sequence(spec.seed, "intervention", snapshot.round).spawn(1)[0])
+    episodes = seeding.integer(seeding.seed_sequence(spec.seed, "faithfulness", snapshot.round).spawn(1)[0])
     rows = []
     for number, removed in enumerate(removals):
         kept = np.setdiff1d(np.arange(n), removed)

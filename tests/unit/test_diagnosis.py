@@ -1,0 +1,222 @@
+"""Diagnosis: states by replaying the environment, measures by loops, the sign convention by planted cases."""
+
+import gymnasium as gym
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rl_influence import seeding, snapshots, training
+from rl_influence.analysis import diagnosis
+from rl_influence.analysis.diagnosis import (
+    advantage_errors,
+    bottom_on_grid,
+    by_rank,
+    diagnose,
+    extreme_records,
+    model_and_states,
+    over_seeds,
+    replay,
+    summary,
+    true_advantages,
+)
+from rl_influence.analysis.statistics import bootstrap_interval
+from rl_influence.analysis.true_advantages import exact_advantages
+from rl_influence.config import ConfigError, EnvironmentConfig, RunSpec
+from rl_influence.environments import make_env, tabular
+
+ENVIRONMENTS = {
+    "frozenlake": {"gym_id": "FrozenLake-v1", "kwargs": {"map_name": "4x4", "is_slippery": False}},
+    "minigrid": {
+        "gym_id": "MiniGrid-Empty-8x8-v0",
+        "package": "minigrid",
+        "wrappers": ["image_only"],
+        "network": "minigrid_cnn",
+    },
+    "acrobot": {"gym_id": "Acrobot-v1", "evaluation": {"kind": "batched"}},
+}
+
+
+def make_snapshot(folder, name, round=1):
+    environment = {"id": name, "label": name, "rounds": 2, "drop_percent": 50, "evaluation": {"kind": "exact"}}
+    environment |= ENVIRONMENTS[name]
+    spec = RunSpec(
+        environment=environment,
+        selection={"kind": "all"},
+        ppo={"n_steps": 300, "batch_size": 50, "n_epochs": 1},
+        rounds=2,
+        evaluation=environment["evaluation"],
+        seed=6,
+    )
+    training.take_snapshots(spec, [0, 1], folder, log=lambda line: None)
+    return snapshots.load(folder, round)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {name: tmp_path_factory.mktemp(name) for name in ENVIRONMENTS}
+
+
+@pytest.fixture(scope="module")
+def frozenlake(folders):
+    return make_snapshot(folders["frozenlake"], "frozenlake")
+
+
+@pytest.mark.parametrize("name", ["frozenlake", "minigrid"])
+def test_states_equal_those_of_the_environment_itself(folders, name):
+    second = make_snapshot(folders[name], name)
+    first = snapshots.load(folders[name], 0)
+    assert len(second.episode_actions) > 0  # the buffer begins within an episode
+    env = make_env(second.spec.environment)
+    env.reset(seed=seeding.integer(seeding.seed_sequence(6, "environment")))
+    places, steps, step = [], [], 0
+    for records in (first.records, second.records):
+        for i, action in enumerate(records.actions.tolist()):
+            inner = env.unwrapped
+            if name == "minigrid":
+                places.append((*map(int, inner.agent_pos), int(inner.agent_dir)))
+            else:
+                places.append(divmod(int(inner.s), 4))
+            steps.append(step)
+            env.step(action)
+            step += 1
+            if records.terminated[i] or records.truncated[i]:
+                env.reset()
+                step = 0
+    model, (states, found_steps, *_) = model_and_states(second)
+    np.testing.assert_array_equal(model.labels[states], places[300:])
+    np.testing.assert_array_equal(found_steps, steps[300:])
+
+    exact = true_advantages(second, "exact")
+    probabilities = tabular.policy_probabilities(second.policy(), model)
+    expected = exact_advantages(model, probabilities, states, second.records.actions, found_steps, gamma=0.99)
+    np.testing.assert_array_equal(exact, expected)
+    number = {"frozenlake": 400, "minigrid": 4}[name]
+    rollouts = true_advantages(second, "rollouts", rollouts=number)
+    assert np.abs(rollouts - exact).mean() < 0.5 / number**0.5  # returns lie between 0 and 1
+    np.testing.assert_array_equal(rollouts, true_advantages(second, "rollouts", rollouts=number))
+
+
+def test_replay_of_random_outcomes_is_undecided():
+    slippery = {"gym_id": "FrozenLake-v1", "kwargs": {"is_slippery": True}}
+    spec = {"id": "lake", "label": "lake", "rounds": 1, "drop_percent": 50, "evaluation": {"kind": "exact"}}
+    model = tabular.tabular_model(make_env(EnvironmentConfig(**spec | slippery)))
+    assert replay(model, []) == 0
+    assert replay(model, [2]) is None
+
+
+def test_errors_record_by_record():
+    generator = np.random.default_rng(0)
+    influence, estimated, true = generator.standard_normal((3, 30))
+    true[3] = 0.0
+    influence[7] = influence[9]
+    errors = advantage_errors(influence, estimated, true)
+    ranked = sorted(range(30), key=lambda i: (-influence[i], i))
+    assert errors.record.tolist() == ranked
+    for row, i in zip(errors.itertuples(), ranked, strict=True):
+        assert (row.rank, row.influence) == (ranked.index(i) + 1, influence[i])
+        assert row.error == abs(true[i] - estimated[i]) and row.product == true[i] * estimated[i]
+        if i == 3:
+            assert np.isnan(row.sign_agrees)
+        else:
+            assert row.sign_agrees == ((true[i] > 0) == (estimated[i] > 0))
+
+    binned = by_rank(errors, bins=4)  # 8, 8, 7 and 7 records
+    assert binned.records.tolist() == [8, 8, 7, 7]
+    assert (binned.first_rank[0], binned.last_rank[3], binned.first_rank[2]) == (1, 30, 17)
+    third = ranked[16:23]
+    assert binned.error[2] == pytest.approx(np.mean([abs(true[i] - estimated[i]) for i in third]))
+    assert binned["product"][2] == pytest.approx(np.mean([true[i] * estimated[i] for i in third]))
+    agree = [true[i] * estimated[i] > 0 for i in third if true[i] != 0]
+    assert binned.sign_agreement[2] == pytest.approx(np.mean(agree))
+
+    found = summary(errors, bottom=5)
+    rho = stats.spearmanr(influence, true * estimated).statistic
+    assert found["spearman_product"] == pytest.approx(rho)
+    by_decreasing_influence = stats.spearmanr(errors["rank"], errors["product"])
+    # ties of influence share a rank in the one and not in the other
+    assert found["spearman_product_by_rank"] == pytest.approx(by_decreasing_influence.statistic, abs=0.01)
+    assert found["error_bottom"] == pytest.approx(np.mean([abs(true[i] - estimated[i]) for i in ranked[-5:]]))
+
+
+def test_sign_convention():
+    # the paper's picture: helpful records have the right sign, harmful ones the wrong one
+    estimated = np.array([2.0, 1.0, 0.5, -0.5, 1.0, -2.0])
+    true = np.array([2.0, 1.0, 0.4, 0.1, -0.6, 1.0])
+    influence = np.array([3.0, 2.0, 1.0, -1.0, -2.0, -3.0])
+    found = summary(advantage_errors(influence, estimated, true), bottom=3)
+    assert found["spearman_product"] == 1 and found["spearman_product_by_rank"] == -1
+    assert found["sign_agreement"] == 0.5 and found["sign_agreement_bottom"] == 0
+
+
+def test_undefined_is_nan():
+    found = summary(advantage_errors(np.ones(5), np.arange(5.0), np.zeros(5)))
+    undefined = ("spearman_product", "spearman_product_by_rank", "spearman_error", "sign_agreement")
+    assert all(np.isnan(found[key]) for key in undefined)
+
+
+def test_diagnose_and_intervals_over_seeds(frozenlake):
+    rows = diagnose(frozenlake, rollouts=20)
+    assert rows.source.tolist() == ["buffer", "rollouts", "exact"]
+    errors = advantage_errors(
+        frozenlake.influence(), frozenlake.records.advantages, true_advantages(frozenlake, "exact")
+    )
+    assert rows.set_index("source").loc["exact"].to_dict().items() >= summary(errors).items()
+    seeds = pd.concat([rows.assign(seed=s, spearman_product=rows.spearman_product + s / 10) for s in range(4)])
+    seeds.loc[(seeds.seed == 2) & (seeds.source == "buffer"), "spearman_product"] = np.nan
+    found = over_seeds(seeds).set_index(["environment", "round", "source", "measure"])
+    row = found.loc[("frozenlake", 1, "buffer", "spearman_product")]
+    values = seeds[(seeds.source == "buffer") & (seeds.seed != 2)].spearman_product
+    assert (row["mean"], row.low, row.high) == bootstrap_interval(values)[:3]
+    assert (row.n, row.seeds) == (3, 4)
+
+
+def test_bottom_on_the_grid(frozenlake):
+    scores = frozenlake.influence()
+    true = true_advantages(frozenlake, "exact")
+    grid = bottom_on_grid(frozenlake, number=40)
+    worst = [i for i in sorted(range(300), key=lambda i: (scores[i], i))[:40] if scores[i] < 0]
+    cells = {}
+    for i in worst:
+        row, column = divmod(int(frozenlake.records.observations[i]), 4)
+        cells.setdefault((row, column, int(frozenlake.records.actions[i])), []).append(i)
+    assert len(grid) == len(cells) and grid.records.sum() == len(worst)
+    for cell in grid.itertuples():
+        members = cells[cell.row, cell.column, cell.action]
+        estimated = frozenlake.records.advantages[members]
+        assert cell.records == len(members)
+        assert cell.influence == pytest.approx(scores[members].sum(), rel=1e-5)
+        assert cell.estimated == pytest.approx(estimated.mean(), rel=1e-5)
+        assert cell.true == pytest.approx(true[members].mean())
+        assert cell.positive == np.mean(estimated > 0)
+
+
+def test_extreme_records_are_readable(folders, frozenlake):
+    scores = frozenlake.influence()
+    order = np.argsort(-scores, kind="stable")
+    table = extreme_records(frozenlake, number=7)
+    assert table[table.end == "top"].record.tolist() == order[:7].tolist()
+    assert table[table.end == "bottom"].record.tolist() == order[:-8:-1].tolist()
+    assert table.place.tolist() == [*range(1, 8)] * 2
+    assert (table.row * 4 + table.column == frozenlake.records.observations[table.record]).all()
+    minigrid = make_snapshot(folders["minigrid"], "minigrid")
+    assert {"x", "y", "direction", "influence", "advantage"} <= set(extreme_records(minigrid, number=3).columns)
+    acrobot = make_snapshot(folders["acrobot"], "acrobot")
+    table = extreme_records(acrobot, np.arange(300.0), number=2)
+    assert table.record.tolist() == [299, 298, 0, 1]
+    np.testing.assert_array_equal(table.velocity2, acrobot.records.observations[[299, 298, 0, 1], 5])
+    with pytest.raises(ConfigError, match="no grid"):
+        bottom_on_grid(acrobot, np.arange(300.0), true=np.zeros(300))
+
+
+def test_state_names_fit_the_observations():
+    pytest.importorskip("highway_env")  # registers its ids
+    for name, names in diagnosis.STATE_NAMES.items():
+        assert len(names) == len(set(names)) == np.prod(gym.make(name).observation_space.shape)
+
+
+def test_refusals(frozenlake, folders):
+    with pytest.raises(ConfigError, match="source 'guess' .* choices: buffer, rollouts, exact"):
+        true_advantages(frozenlake, "guess")
+    with pytest.raises(ConfigError, match="Acrobot"):
+        true_advantages(make_snapshot(folders["acrobot"], "acrobot"), "exact")
