@@ -42,7 +42,7 @@ HIGHWAY_KEYS = (
 class Pool:
     """Copies of an environment in envpool; observations, wrapped as configured, have one row per requested copy."""
 
-    def __init__(self, environment: EnvironmentConfig, copies: int, seed: int):
+    def __init__(self, environment: EnvironmentConfig, copies: int, seed: np.random.SeedSequence):
         try:
             import envpool
         except ImportError:
@@ -54,8 +54,8 @@ class Pool:
         self._mirror = None
         if task not in envpool.list_all_envs():
             raise _refusal(environment, f"has no {environment.gym_id}")
-        # envpool gives copy i the seed seed + i; spread, so that pools of neighbouring seeds share no copy
-        seeds = (np.random.SeedSequence(seed).generate_state(copies) >> 1).tolist()
+        # from a single seed, envpool would give copy i the seed + i: neighbouring seeds would share their copies
+        seeds = (seed.generate_state(copies) >> 1).tolist()
         arguments = envpool_arguments(environment)
         if environment.gym_id == "highway-v0":
             self._mirror = HighwayMirror(envpool.make_spec(task, **arguments).config._asdict())
@@ -86,6 +86,8 @@ class Pool:
         ids = ids.astype(np.int32)
         if self._mirror:
             actions = self._mirror.actions(actions)
+        if not isinstance(self.action_space, gym.spaces.Discrete):
+            actions = np.clip(actions, self.action_space.low, self.action_space.high)
         actions = np.ascontiguousarray(actions, self._action_dtype).reshape(len(ids), *self._shape)
         # the pool's own methods: its public `step` spends four times as long on rearranging dictionaries
         self._pool._send([ids, ids, actions])
@@ -102,32 +104,45 @@ class Pool:
 
 
 class EnvpoolSampler(Sampler):
-    """Resumes by replaying the whole history of its actions: envpool does not show the state of its generators."""
+    """envpool does not show the state of its generators, so every episode has a copy and a seed of its own: both follow
+    from the sampler's seed and the episode's number."""
 
     def __init__(self, environment: EnvironmentConfig, seed: int):
         self._environment, self._name, self._seed = environment, environment.id, int(seed)
-        self._ids = np.zeros(1, np.int32)
+        # copies are made by the dozen, which costs no more than one, but for a game of ALE (80 ms each)
+        self._copies = 1 if environment.gym_id.startswith("ALE/") else 64
         super().__init__()
 
-    def _start(self, generator: None):
-        self._pool = Pool(self._environment, 1, self._seed)
-        self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
-        return self._next_episode()
+    def _start(self, origin: dict | None):
+        self._episode = origin["episode"] if origin else 0
+        self._make_pool()
+        return self._first_observation()
 
     def _advance(self, action):
-        observations, rewards, terminated, truncated = self._pool.step(self._ids, np.asarray(action)[None])
+        observations, rewards, terminated, truncated = self._pool.step(self._copy, np.asarray(action)[None])
         return observations[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0])
 
     def _next_episode(self):
-        return self._pool.reset(self._ids)[0]
+        self._episode += 1
+        if self._episode % self._copies == 0:
+            self._make_pool()
+        return {"episode": self._episode}, self._first_observation()
+
+    def _make_pool(self) -> None:
+        sequence = np.random.SeedSequence(self._seed, spawn_key=(self._episode // self._copies,))
+        self._pool = Pool(self._environment, self._copies, sequence)
+        self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
+
+    def _first_observation(self):
+        self._copy = np.array([self._episode % self._copies], np.int32)
+        return self._pool.reset(self._copy)[0]
 
 
 class EnvpoolBatch:
     """Copies of an environment for test episodes, see `environments.make_batch`."""
 
     def __init__(self, environment: EnvironmentConfig, copies: int, seed: int):
-        self._pool = Pool(environment, copies, seed)
-        self.action_space = self._pool.action_space
+        self._pool = Pool(environment, copies, np.random.SeedSequence(seed))
 
     def reset(self, ids: np.ndarray) -> np.ndarray:
         return self._pool.reset(ids)

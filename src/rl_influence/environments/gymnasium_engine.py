@@ -107,68 +107,87 @@ def check_spaces(name: str, observations: gym.Space, actions: gym.Space) -> None
 
 
 class GymnasiumSampler(Sampler):
-    """Resumes from the beginning of the current episode, which depends on its actions and on the state that the
-    environment's generator had when it began. Two kinds of environments carry more than that across a reset:
-    BipedalWalker keeps its Box2D world, whose internal order of contacts survives, so there every episode gets a new
-    environment; ALE has a generator of its own, so there the whole history is replayed.
-    """
+    """Resumes from the state that the environment's generator had when the current episode began."""
 
     def __init__(self, environment: EnvironmentConfig, seed: int):
         self._environment, self._name, self._seed = environment, environment.id, int(seed)
-        self._fresh_episodes = environment.gym_id.startswith("BipedalWalker")
         super().__init__()
 
-    def _start(self, generator: dict | None):
-        self._make()
-        if generator is None:
-            return self.env.reset(seed=self._seed)[0]
-        self.env.unwrapped.np_random = np.random.Generator(getattr(np.random, generator["bit_generator"])())
-        self.env.unwrapped.np_random.bit_generator.state = generator
-        return self.env.reset()[0]
+    def _start(self, origin: dict | None):
+        env = make_env(self._environment)
+        if origin is None:
+            observation, _ = env.reset(seed=self._seed)
+        else:
+            env.unwrapped.np_random = np.random.Generator(getattr(np.random, origin["bit_generator"])())
+            env.unwrapped.np_random.bit_generator.state = origin
+            env, observation = _next_episode(env, self._environment)
+        self._use(env)
+        return observation
 
     def _advance(self, action):
         observation, reward, terminated, truncated, _ = self._env_step(action)
         return observation, reward, terminated, truncated
 
     def _next_episode(self):
-        if not self._whole_history:
-            self._actions.clear()
-            generator = self.env.unwrapped.np_random
-            self._generator = generator.bit_generator.state
-            if self._fresh_episodes:
-                self.env.close()
-                self._make()
-                self.env.unwrapped.np_random = generator
-        return self.env.reset()[0]
+        origin = self.env.unwrapped.np_random.bit_generator.state
+        env, observation = _next_episode(self.env, self._environment)
+        self._use(env)
+        return origin, observation
 
-    def _make(self) -> None:
-        self.env = make_env(self._environment)
-        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
-        self._whole_history = hasattr(self.env.unwrapped, "ale")
-        self._env_step = self.env.step
+    def _use(self, env: gym.Env) -> None:
+        self.env, self._env_step = env, env.step
+        self.observation_space, self.action_space = env.observation_space, env.action_space
 
 
 class GymnasiumBatch:
     """Copies of an environment for test episodes, see `environments.make_batch`."""
 
     def __init__(self, environment: EnvironmentConfig, copies: int, seed: int):
+        self._environment = environment
         self._envs = [make_env(environment) for _ in range(copies)]
         self._seeds: list[int | None] = np.random.SeedSequence(seed).generate_state(copies).tolist()
-        self.action_space = self._envs[0].action_space
+        self._discrete = isinstance(self._envs[0].action_space, gym.spaces.Discrete)
+        if not self._discrete:
+            self._low, self._high = self._envs[0].action_space.low, self._envs[0].action_space.high
 
     def reset(self, ids: np.ndarray) -> np.ndarray:
         observations = []
         for i in ids.tolist():
-            observations.append(self._envs[i].reset(seed=self._seeds[i])[0])
-            self._seeds[i] = None  # seeded at the first reset only
+            if self._seeds[i] is None:
+                self._envs[i], observation = _next_episode(self._envs[i], self._environment)
+            else:
+                observation, _ = self._envs[i].reset(seed=self._seeds[i])
+                self._seeds[i] = None
+            observations.append(observation)
         return np.stack(observations)
 
     def step(self, ids: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if isinstance(self.action_space, gym.spaces.Discrete):
+        if self._discrete:
             actions = actions.tolist()
+        else:
+            actions = np.clip(actions, self._low, self._high).astype(self._low.dtype)
         results = [self._envs[i].step(action)[:4] for i, action in zip(ids.tolist(), actions, strict=True)]
         observations, rewards, terminated, truncated = zip(*results, strict=True)
         return np.stack(observations), np.array(rewards, np.float64), np.array(terminated) | np.array(truncated)
+
+
+def _next_episode(env: gym.Env, environment: EnvironmentConfig) -> tuple[gym.Env, np.ndarray | int]:
+    """Begins an episode that depends on nothing but the state of the environment's generator.
+
+    A reset is enough for most environments. BipedalWalker keeps its Box2D world, and the order of the contacts in it
+    changes the dynamics a little (knee angles by 0.01), so there it takes a new environment with the old generator.
+    ALE has a second generator inside, which is seeded from the first.
+
+    Returns:
+        The environment to go on with, and its first observation.
+    """
+    generator = env.unwrapped.np_random
+    if environment.gym_id.startswith("BipedalWalker"):
+        env.close()
+        env = make_env(environment)
+        env.unwrapped.np_random = generator
+    seed = int(generator.integers(2**31)) if environment.gym_id.startswith("ALE/") else None
+    return env, env.reset(seed=seed)[0]
 
 
 def _first_line(error: Exception) -> str:

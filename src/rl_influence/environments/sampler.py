@@ -49,7 +49,8 @@ class Sampler:
         if terminated or truncated:
             self.episode_returns.append((float(self._return), self.episode_step))
             self.episode_step, self._return = 0, 0.0
-            self.observation = self._next_episode()
+            self._actions.clear()
+            self._origin, self.observation = self._next_episode()
         else:
             self.observation = observation
         return reward, observation, terminated, truncated
@@ -60,50 +61,49 @@ class Sampler:
         return finished
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs: arrays (`actions`, `observation`) and JSON values (`generator`, `episode_returns`)."""
+        """What `restore` needs: arrays (`actions`, `observation`) and JSON values (`origin`, `episode_returns`)."""
         dtype = np.min_scalar_type(int(self.action_space.n) - 1) if self._discrete else self._low.dtype
         return {
-            "generator": self._generator,
+            "origin": self._origin,
             "actions": np.array(self._actions, dtype).reshape(-1, *self.action_space.shape),
             "observation": np.array(self.observation),
             "episode_returns": [list(episode) for episode in self.episode_returns],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues where a sampler of the same environment and seed was, by replaying its actions.
+        """Continues where a sampler of the same environment and seed was, by replaying the current episode.
 
         Raises:
             ValueError: if the replay does not lead to the observation that was saved.
         """
-        self._begin(state["generator"])
+        self._begin(state["origin"])
         actions = state["actions"]
         for action in actions.tolist() if self._discrete else actions:
             self.step(action)
         self.episode_returns = [(float(value), int(length)) for value, length in state["episode_returns"]]
         if not np.array_equal(self.observation, state["observation"]):
             raise ValueError(
-                f"environment {self._name} cannot be resumed: replaying its {len(actions)} actions gives another "
+                f"environment {self._name} cannot be resumed: replaying {len(actions)} actions gives another "
                 "observation than the saved one (saved with another version of the environment or another seed?)"
             )
 
-    def _begin(self, generator: dict | None) -> None:
-        self._actions: list = []  # since the point that `_start` returns to
-        self._generator = generator
+    def _begin(self, origin: dict | None) -> None:
+        self._actions: list = []  # as executed, since the episode began
+        self._origin = origin
         self.episode_step, self._return = 0, 0.0
-        self.observation = self._start(generator)
+        self.observation = self._start(origin)
         self._discrete = isinstance(self.action_space, gym.spaces.Discrete)
         if not self._discrete:
             self._low, self._high = self.action_space.low, self.action_space.high
 
-    def _start(self, generator: dict | None):
-        """Makes the environment and returns the first observation of the first episode (`generator` None) or of the
-        episode that began with this state of the environment's generator."""
+    def _start(self, origin: dict | None):
+        """Makes the environment and begins the episode of this origin (None: the first); returns the observation."""
         raise NotImplementedError
 
     def _advance(self, action) -> tuple[Any, float, bool, bool]:
         """observation, reward, terminated, truncated of one executed action; no reset."""
         raise NotImplementedError
 
-    def _next_episode(self):
-        """Resets without a seed; returns the observation."""
+    def _next_episode(self) -> tuple[dict, Any]:
+        """Begins the next episode; returns its origin, which is all that it depends on (JSON), and the observation."""
         raise NotImplementedError
