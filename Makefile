@@ -1,6 +1,7 @@
 # make replicate   train the quick study and draw its tables and figures   (config/config.yaml)
 # make figures     redraw the study `paper` from its committed results     (config/paper.yaml)
-# make report      one HTML file with every table and figure of the quick study
+# make report      one HTML file with the verdicts and every table and figure (report/<study>.html), from results that are
+#                  there; CONFIG=config/config.yaml for the quick study (which make replicate also leaves)
 # make test        the quick tests; make test SLOW=1 runs all of them
 # make bench       side by side with Stable-Baselines3; prints the ratios
 # make clean-venv  remove the virtual environment
@@ -21,6 +22,10 @@ replicate: $(READY)
 
 figures: $(READY)
 	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile config/paper.yaml --forceall
+
+report: CONFIG = config/paper.yaml
+report: $(READY)
+	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile $(CONFIG) html_report
 
 test: $(READY)
 	$(BIN)/python -m pytest $(if $(SLOW),,-m "not slow") $(TESTS)

@@ -16,6 +16,7 @@ CAN_TRAIN = False
 
 include: "rules/common.smk"
 include: "rules/tables.smk"
+include: "rules/report.smk"
 include: "rules/figures.smk"
 
 
@@ -23,4 +24,6 @@ rule all:
     default_target: True
     input:
         TABLES,
+        CLAIMS.values(),
         FIGURES,
+        REPORT,

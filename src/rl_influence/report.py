@@ -1,7 +1,7 @@
-"""One HTML file of a study: verdicts first, then every figure and table, runtimes, deviations, and what it all rests on.
+"""One HTML file of a study: verdicts first, then every figure and table, deviations, and what it all rests on.
 
-Snakemake's own report loads its scripts and styles from the network and needs a wide screen. This page is one file without
-scripts: it opens from disk, offline, on a phone, and in ten years. The same results give the same bytes.
+Snakemake's own report fetches its scripts and styles from the network and needs a wide screen. This page is one file
+without scripts: it opens from disk, offline, on a phone, and in ten years. The same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from rl_influence.provenance import RESULTS_VERSION, ResultError, package_versio
 SHOWN = {  # table -> title, what it says
     "efficiency": (
         "Sample efficiency",
-        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best. Paired by "
-        "seed. levels and unreached are sums over seeds; with any unreached the number is an upper bound.",
+        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best. "
+        "Paired by seed. levels and unreached are sums over seeds; with any unreached the number is an upper bound.",
     ),
     "efficiency_levels": (
         "Sample efficiency along the curve",
-        "The share of rounds saved at 50 to 100 % of the way from PPO's untrained return to its best. SE_ave hangs on the "
-        "last, small rises of a curve; this shows where a method is ahead.",
+        "The share of rounds saved at 50 to 100 % of the way from PPO's untrained return to its best. SE_ave hangs on "
+        "the last, small rises of a curve; this shows where a method is ahead.",
     ),
     "final_returns": ("Final returns", "Test return after the last round, and the mean return over training (auc)."),
     "final_gains": (
         "Final gain over PPO",
-        "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain is the "
-        "smallest true gain that so many seeds find with a power of 80 %.",
+        "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain "
+        "is the smallest true gain that so many seeds find with a power of 80 %.",
     ),
     "controls": (
         "The gain taken apart",
-        "Differences of two methods, paired by seed; rows of one effect change the same thing. Any chain of rows adds up.",
+        "Differences of two methods, paired by seed; rows of one effect change the same thing. Chains of rows add up.",
     ),
     "table_2": ("Table 2: sweep of p", "SE of IIF for every p, with the paper's Table 2 beside it."),
     "table_3": ("Table 3: Adam", "SE of IIF with the Adam optimiser, with the paper's Table 3 beside it."),
     "table_4": ("Table 4: final gain", "Final return of IIF minus PPO's, 95 % t interval, with the paper's beside it."),
     "table_5": (
         "Table 5: runtimes",
-        "CPU seconds on one thread, per round and in total, and RT_peak. The paper's seconds are of its own machine and of "
-        "Stable-Baselines3: compare the shares, not the seconds.",
+        "CPU seconds on one thread, per round and in total, and RT_peak. The paper's seconds are of its own machine "
+        "and of Stable-Baselines3: compare the shares, not the seconds.",
     ),
     "runtimes": ("Runtimes of every method", "CPU seconds per round by phase, totals of all rounds, and RT_peak."),
 }
-PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "influence_share", "unit:fraction", "fraction")
+PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction")
 MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --paper: #fff; --line: #d9d9d9; --panel: #f6f6f4;
@@ -76,9 +76,11 @@ nav a { margin-right: 1em; white-space: nowrap; } .soft, figcaption, .note { col
 .replicated { color: var(--replicated); } .partly { color: var(--partly); } .not-replicated { color: var(--not); }
 .cannot-tell { color: var(--cannot); }
 .claims { width: 100%; border-collapse: collapse; }
-.claims td, .claims th { vertical-align: top; text-align: left; padding: .6rem .8rem .6rem 0; border-top: 1px solid var(--line); }
+.claims td, .claims th { vertical-align: top; text-align: left; padding: .6rem .8rem .6rem 0;
+  border-top: 1px solid var(--line); }
 .claims ul { margin: 0; padding: 0; list-style: none; font-size: .85rem; }
 .claims li { padding-left: 1.2em; text-indent: -1.2em; } .claims li.holds { color: var(--replicated); }
+.claims li b { font-weight: 600; }
 .claims li.fails { color: var(--not); } .claims td:nth-child(1) { width: 34%; } .claims td:nth-child(2) { width: 16%; }
 details summary { cursor: pointer; color: var(--soft); font-size: .88rem; }
 @media (max-width: 44rem) { .claims, .claims tbody, .claims tr, .claims td { display: block; width: auto !important; }
@@ -86,6 +88,12 @@ details summary { cursor: pointer; color: var(--soft); font-size: .88rem; }
   .claims tr { border-top: 1px solid var(--line); padding: .7rem 0; } }
 @media print { body { max-width: none; } .scroll { overflow: visible; } .scroll img { min-width: 0; } }
 """
+LEGEND = """<p class="note">Each claim has checks, and each check is one number with its 95 % t interval over n seeds,
+compared with a threshold that was fixed beforehand (<code>config/claims.yaml</code>). \u2713 holds; \u2717 fails;
+? these seeds cannot tell; \u2013 not in this study. \u2264, \u2265, \u2248: a bound, since some of PPO's returns were
+never reached by the other method.</p>"""
+CLAIMS_HEAD = """<table class="claims"><thead><tr><th>claim</th><th>verdict</th>
+<th>checks: ours, and the paper's number</th></tr></thead>"""
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -137,21 +145,20 @@ def render(config: Config, root: Path) -> str:
 def _introduction(tables: dict[str, pd.DataFrame], config: Config) -> str:
     runs, missing = tables["runs"], tables["missing_runs"]
     there = len(runs) - len(missing)
-    lines = [
-        "PPO against iterative influence-based filtering (IIF) and its alternatives, from arXiv 2505.19281. One run is one "
-        "environment, method and seed; the seed is the unit of every mean and interval, and methods are compared with "
-        "runs of the same seed. The paper's numbers stand beside ours and enter no computation.",
-    ]
+    text = (
+        "<p>PPO against iterative influence-based filtering (IIF) and its alternatives, from arXiv 2505.19281. A run "
+        "is one environment, method and seed; the seed is the unit of every mean and interval, and methods are "
+        "compared with runs of the same seed. The paper's numbers stand beside ours and enter no computation.</p>"
+    )
     if missing.empty:
-        lines.append(f"All {there} runs of the study are in.")
-    text = "".join(f"<p>{line}</p>" for line in lines)
-    if len(missing):
+        text += f"<p>All {there} runs of the study are in.</p>"
+    else:
         text += (
-            f'<p class="warning">{there} of {len(runs)} runs are in; {len(missing)} are missing and enter no mean '
+            f'<p class="warning">{there} of {len(runs)} runs are in. Missing, and part of no mean: {len(missing)} '
             f'(<a href="#missing">which</a>).</p>'
         )
-    if len(_versions(runs)) > 1:
-        text += f'<p class="warning">The runs are of {len(_versions(runs))} different versions of code or packages '
+    if (versions := len(_versions(runs))) > 1:
+        text += f'<p class="warning">The runs are of {versions} different versions of code or packages '
         text += '(<a href="#versions">which</a>).</p>'
     return text
 
@@ -172,15 +179,7 @@ def _verdicts(tables: dict[str, pd.DataFrame], config: Config) -> str:
             f'<td>{_badge(claim["verdict"])}<div class="soft">{escape(claim["reason"])}</div></td>'
             f"<td>{_check_list(own, claim, config)}</td></tr>"
         )
-    return (
-        f"<ul>{''.join(counts)}</ul>"
-        '<p class="note">Each claim has checks, and each check is one number with its 95 % t interval over n seeds, compared '
-        "with a threshold that was fixed beforehand (<code>config/claims.yaml</code>). \u2713 holds; \u2717 fails; ? these "
-        "seeds cannot tell; \u2013 not in this study. \u2264, \u2265, \u2248: a bound, since some of PPO's returns were never "
-        "reached by the other method.</p>"
-        '<table class="claims"><thead><tr><th>claim</th><th>verdict</th><th>checks: ours, and the paper\'s number</th></tr>'
-        f"</thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+    return f"<ul>{''.join(counts)}</ul>{LEGEND}{CLAIMS_HEAD}<tbody>{''.join(rows)}</tbody></table>"
 
 
 def _check_list(checks: list[dict], claim: dict, config: Config) -> str:
@@ -189,13 +188,12 @@ def _check_list(checks: list[dict], claim: dict, config: Config) -> str:
         if row["outcome"] == "not tested":
             continue
         label = config.environments[row["environment"]].label
-        text = f"{MARKS[row['outcome']]} {label}, {row['check']}: "
-        text += number_text(row) if row["n"] else row["reason"]
-        paper = f' <span class="soft">(paper: {escape(row["paper"])})</span>' if row["paper"] else ""
-        lines.append(f'<li class="{_slug(row["outcome"])}">{escape(text)}{paper}</li>')
-    absent = list(dict.fromkeys(row["reason"] for row in checks if row["outcome"] == "not tested"))
-    if absent:
-        lines.append(f'<li class="soft">\u2013 not in this study: {escape(", ".join(absent))}</li>')
+        text = escape(f"{MARKS[row['outcome']]} {label}, {row['check']}: ")
+        text += f"<b>{escape(number_text(row))}</b>" if row["n"] else escape(row["reason"])
+        text += f' <span class="soft">(paper: {escape(row["paper"])})</span>' if row["paper"] else ""
+        lines.append(f'<li class="{_slug(row["outcome"])}">{text}</li>')
+    if claim["absent"]:
+        lines.append(f'<li class="soft">\u2013 not in this study: {escape(claim["absent"])}</li>')
     if claim["missing"]:
         lines.append(f'<li class="soft">? missing runs: {escape(claim["missing"])}</li>')
     if not checks and claim["paper"]:
@@ -276,7 +274,7 @@ def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
         for column in tables[name].select_dtypes(["object", "str"]):
             tables[name][column] = tables[name][column].fillna("")
     for name in ("claims", "claims_checks", "runs"):  # columns that are empty throughout are read as numbers
-        for column in ("reason", "missing", "paper", "ours", "bound", "code", *VERSIONS):
+        for column in ("reason", "missing", "absent", "paper", "ours", "bound", "code", *VERSIONS):
             if column in tables[name]:
                 tables[name][column] = tables[name][column].fillna("").astype(str)
     return tables
@@ -322,46 +320,46 @@ def _title(name: str) -> str:
 
 
 def _readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
-    """A table for people: labels, value [low, high], mean ± spread, percent, `4 of 5`."""
-    columns, done = {}, set()
-    for name in frame:
-        base = "" if name == "value" else f"{name}_"
-        if name in done or name.endswith("_sd") or name == "expected":
-            continue
-        if name in ("environment", "method", "minus"):
-            labels = config.environments if name == "environment" else config.methods
-            columns[name] = [labels[value].label if value in labels else value for value in frame[name]]
-        elif name == "n" and "expected" in frame:
-            pairs = zip(frame["n"], frame["expected"], strict=True)
-            columns["n"] = [f"{n:g}" if n == expected else f"{n:g} of {expected:g}" for n, expected in pairs]
-        elif pd.api.types.is_numeric_dtype(frame[name]):
-            low, high, spread = f"{base}low", f"{base}high", f"{name}_spread"
-            if name.endswith("_low") and name.startswith("paper_"):
-                low, high = name, name.removesuffix("low") + "high"
-                columns[name.removesuffix("_low")] = [
-                    _cell(row, None, row[low], row[high], None, name) for row in frame.to_dict("records")
-                ]
-            else:
-                columns[name] = [
-                    _cell(row, row[name], row.get(low), row.get(high), row.get(spread), name)
-                    for row in frame.to_dict("records")
-                ]
-            done |= {low, high, spread}
-        else:
-            columns[name] = frame[name].tolist()
-    return pd.DataFrame(columns)
+    """A table for people: labels, `value [low, high]`, `mean ± spread`, percent, `4 of 5`; the paper's beside ours."""
+    groups: dict[str, dict[str, str]] = {}  # shown column -> part -> column; standard deviations stay in the CSV
+    for name in frame.columns.drop([c for c in frame if c == "expected" or c.endswith("_sd")]):
+        match = re.fullmatch(r"(?:(.+)_)?(low|high|spread)", name)
+        base, part = (match[1] or "value", match[2]) if match else (name, "value")
+        groups.setdefault(base, {})[part] = name
+    rows = frame.to_dict("records")
+    shown = {}
+    names = list(groups)
+    ours = {name: name.removeprefix("paper_") for name in names}
+    for base in sorted(names, key=lambda name: names.index(ours[name] if ours[name] in names else name)):
+        shown[base] = [_cell(row, base, groups[base], config) for row in rows]
+    table = pd.DataFrame(shown)
+    if "fraction" not in table:
+        return table
+    keys = ["environment", "method", "n"]  # one row per method, with the fractions of the range beside each other
+    wide = table.pivot(index=keys, columns="fraction", values="reduction")
+    order = pd.MultiIndex.from_frame(table[keys].drop_duplicates())
+    return wide.loc[order, list(dict.fromkeys(table["fraction"]))].reset_index()
 
 
-def _cell(row: dict, value, low, high, spread, name: str) -> str:
-    base = name.removeprefix("paper_").replace("_with_sampling", "")
-    percent = base in PERCENT or (base == "value" and (row.get("unit") == "fraction" or row.get("quantity") in PERCENT))
-    scale, unit = (100, " %") if percent else (1, "")
-    shown = [f"{scale * x:.3g}" if x is not None and not pd.isna(x) else "" for x in (value, low, high, spread)]
-    if name in ("seed", "round", "reference_round", "levels", "unreached", "peak_unreached"):
-        return "" if pd.isna(value) else f"{value:.0f}"
-    text = f"{shown[0]}{unit}" if shown[0] else ""
-    text += f" ± {shown[3]}" if shown[3] else ""
-    return f"{text} [{shown[1]}, {shown[2]}]".strip() if shown[1] else text
+def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
+    value, low, high, spread = (row.get(parts.get(part)) for part in ("value", "low", "high", "spread"))
+    if base in ("environment", "method", "minus"):
+        labels = config.environments if base == "environment" else config.methods
+        return labels[value].label if value in labels else value
+    if base == "n" and "expected" in row:
+        return f"{value:g}" if value == row["expected"] else f"{value:g} of {row['expected']:g}"
+    if isinstance(value, str):
+        return value
+    stem = base.removeprefix("paper_").replace("_with_sampling", "")
+    kind = row.get("unit") or ("fraction" if row.get("quantity") in PERCENT else "") if stem == "value" else ""
+    scale, unit = (100, " %") if stem in PERCENT or kind == "fraction" else (1, "")
+
+    def shown(x) -> str:
+        return f"{scale * x:.0f}" if float(scale * x).is_integer() else f"{scale * x:.3g}"
+
+    text = "" if value is None or pd.isna(value) else f"{shown(value)}{unit}"
+    text += "" if spread is None or pd.isna(spread) else f" ± {shown(spread)}"
+    return text if low is None or pd.isna(low) else f"{text} [{shown(low)}, {shown(high)}]".strip()
 
 
 def _html_table(frame: pd.DataFrame) -> str:
@@ -370,17 +368,18 @@ def _html_table(frame: pd.DataFrame) -> str:
         "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in row) + "</tr>"
         for row in frame.itertuples(index=False, name=None)
     )
-    return f'<div class="scroll"><table class="data"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    body = "".join(rows)
+    return f'<div class="scroll"><table class="data"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def markdown(text: str) -> str:
-    """The part of Markdown that the project's documents use: headings, tables, lists, paragraphs, `code`, *emphasis*."""
+    """HTML of the Markdown that the project's documents use, without the first-level heading."""
     blocks = []
     for block in re.split(r"\n\s*\n", text.strip()):
         heading, _, rest = block.partition("\n")
         if match := re.match(r"(#+) (.*)", heading):
             level = min(len(match[1]) + 1, 6)
-            blocks += [f"<h{level}>{_inline(match[2])}</h{level}>"] if level > 2 else []  # the section has its own title
+            blocks += [f"<h{level}>{_inline(match[2])}</h{level}>"] if level > 2 else []
             block = rest
         lines = block.split("\n")
         if lines[0].startswith("|"):

@@ -7,7 +7,7 @@ are shown beside ours and enter no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -35,7 +35,7 @@ QUANTITIES = {  # as readers know them
     "total_s": "influence + optimisation",
 }
 CLAIM_COLUMNS = ["claim", "statement", "source", "verdict", "reason", "rule"]
-CLAIM_COLUMNS += ["checks", "holds", "fails", "undecided", "not_tested", "paper", "ours", "missing"]
+CLAIM_COLUMNS += ["checks", "holds", "fails", "undecided", "not_tested", "paper", "ours", "missing", "absent"]
 CHECK_COLUMNS = ["claim", "environment", "check", "paper", "value", "low", "high", "n", "expected"]
 CHECK_COLUMNS += ["unreached", "bound", "unit", "outcome", "reason", "missing"]
 Scalar = str | float
@@ -235,7 +235,7 @@ def _test(check: CheckConfig, environment: str, config: Config, tables: Mapping[
     result["bound"] = bound.get((shares[0] > 0, shares[-1] > 0 if minus else False), "")
     scale = rows[0][check.of].astype(float).mean() if check.of else 1.0
     if missing:
-        outcome, why = "missing", f"{len(missing)} runs are missing"
+        outcome, why = "missing", _runs_missing(missing)
     elif "rounds" in table and len({*rows[0]["rounds"], *rows[-1]["rounds"]}) > 1:
         outcome, why = "undecided", "the runs have unequal numbers of rounds"
     elif interval.n < 2:
@@ -290,6 +290,10 @@ def _missing(environment: str, methods: list[str], seeds: set[int], missing_runs
         for method, seed in zip(rows["method"].astype(str), rows["seed"], strict=True)
         if seed in seeds and method in methods
     )
+
+
+def _runs_missing(missing: Sequence[str]) -> str:
+    return f"{len(missing)} run{'s are' if len(missing) > 1 else ' is'} missing"
 
 
 def _unreached(rows: pd.DataFrame, quantity: str) -> float:
@@ -348,16 +352,16 @@ def _claim_row(claim: ClaimConfig, outcomes: list[Outcome], checks: list[dict], 
     found = [outcome.outcome for outcome in outcomes]
     result = verdict(claim, found)
     missing = list(dict.fromkeys(run for outcome in outcomes for run in outcome.missing))
-    not_tested = ", ".join(dict.fromkeys(o.reason for o in outcomes if o.outcome == "not tested"))
+    absent = ", ".join(dict.fromkeys(o.reason for o in outcomes if o.outcome == "not tested"))
     counts = {name: found.count(name) for name in ("holds", "fails", "undecided", "not tested")}
     if claim.not_run:
         reason = claim.not_run
     elif missing:
-        reason = f"{len(missing)} runs are missing"
+        reason = _runs_missing(missing)
     else:
         reason = f"{counts['holds']} of {len(found)} checks hold, {counts['fails']} fail"
         reason += f", {counts['undecided']} undecided" if counts["undecided"] else ""
-        reason += f", {counts['not tested']} not tested (not in this study: {not_tested})" if not_tested else ""
+        reason += f", {counts['not tested']} not tested" if counts["not tested"] else ""
     papers = [f"{row['environment']} {row['paper']}" for row in checks if row["paper"]]
     papers += [f"{path} {reference_text(reported, path)}" for path in claim.reported]
     ours = [f"{row['environment']} {number_text(row)}" for row in checks if row["n"]]
@@ -373,6 +377,7 @@ def _claim_row(claim: ClaimConfig, outcomes: list[Outcome], checks: list[dict], 
         "paper": "; ".join(dict.fromkeys(papers)),
         "ours": "; ".join(dict.fromkeys(ours)),
         "missing": "; ".join(missing),
+        "absent": absent,
     }
 
 

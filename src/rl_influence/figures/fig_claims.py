@@ -63,9 +63,9 @@ def _check_lines(checks: list[dict], claim: dict, config: Config) -> list[tuple[
         for number, part in enumerate(textwrap.wrap(text, CHECK_CHARACTERS, subsequent_indent="    ")):
             lines.append((row["outcome"], part, papers[number] if number < len(papers) else ""))
         lines += [(row["outcome"], "", part) for part in papers[number + 1 :]]
-    left = [row for row in checks if row["outcome"] == "not tested"]
-    notes = list(dict.fromkeys(row["reason"] for row in left))
-    notes = [f"{MARKS['not tested']} not in this study: {', '.join(notes)}"] if notes else []
+    notes = []
+    if isinstance(claim["absent"], str) and claim["absent"]:
+        notes.append(f"{MARKS['not tested']} not in this study: {claim['absent']}")
     if isinstance(claim["missing"], str) and claim["missing"]:
         notes.append(f"missing runs: {claim['missing']}")
     if not checks:

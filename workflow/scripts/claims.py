@@ -1,0 +1,19 @@
+"""Verdicts on the paper's claims from a study's tables."""
+
+import pandas as pd
+
+from rl_influence.analysis.claims import evaluate, load_claims, texts
+from rl_influence.analysis.tables import write_table
+from rl_influence.config import Config
+
+tables = {  # noqa: F821  (snakemake puts its object here)
+    name: pd.read_csv(snakemake.input[name], keep_default_na=False, na_values=[""])  # noqa: F821
+    for name in snakemake.params.tables  # noqa: F821
+}
+verdicts, checks = evaluate(load_claims(), Config(snakemake.config), tables)  # noqa: F821
+write_table(verdicts, snakemake.output["claims"])  # noqa: F821
+write_table(checks, snakemake.output["claims_checks"])  # noqa: F821
+with open(snakemake.log[0], "w") as log:  # noqa: F821
+    for line in texts(verdicts):
+        print(line)
+        print(line, file=log)
