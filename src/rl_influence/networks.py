@@ -32,16 +32,16 @@ class OneHot(nn.Module):
         super().__init__()
         self.n = n
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Tensor, dtype: torch.dtype) -> Tensor:
         # comparing with arange keeps the dtype of the weights out of it and works under torch.func
-        return (observations.long().reshape(-1, 1) == torch.arange(self.n)).to(torch.get_default_dtype())
+        return (observations.long().reshape(-1, 1) == torch.arange(self.n)).to(dtype)
 
 
 class Flatten(nn.Module):
     """Vector observation -> float vector."""
 
-    def forward(self, observations: Tensor) -> Tensor:
-        return observations.flatten(1).to(torch.get_default_dtype())
+    def forward(self, observations: Tensor, dtype: torch.dtype) -> Tensor:
+        return observations.flatten(1).to(dtype)
 
 
 class ScaledImage(nn.Module):
@@ -51,8 +51,8 @@ class ScaledImage(nn.Module):
         super().__init__()
         self.channels_last = channels_last
 
-    def forward(self, observations: Tensor) -> Tensor:
-        image = observations.to(torch.get_default_dtype()) / 255
+    def forward(self, observations: Tensor, dtype: torch.dtype) -> Tensor:
+        image = observations.to(dtype) / 255
         return image.movedim(-1, 1) if self.channels_last else image
 
 
@@ -71,7 +71,7 @@ class ActorCritic(nn.Module):
     """Policy and value function.
 
     Args:
-        encode: parameter-free map from observations to network input.
+        encode: parameter-free map from observations and a dtype to network input.
         features: feature extractor shared by both heads, or None.
         n_features: size of its output.
         action_space: `Discrete` or one-dimensional `Box`.
@@ -108,18 +108,22 @@ class ActorCritic(nn.Module):
         """Two separate tanh MLPs: the case that `fast_mlp` computes by hand."""
         return isinstance(self.features, nn.Identity)
 
+    def inputs(self, observations: Tensor) -> Tensor:
+        """Encoded observations, in the dtype of the weights."""
+        return self.encode(observations, self.action_head.weight.dtype)
+
     def heads(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution parameters and V(s), with one pass through the shared features."""
-        features = self.features(self.encode(observations))
+        features = self.features(self.inputs(observations))
         return self.action_head(self.policy(features)), self.value_head(self.value(features)).squeeze(-1)
 
     def distribution_parameters(self, observations: Tensor) -> Tensor:
         """Logits (n, actions), or means (n, dims)."""
-        return self.action_head(self.policy(self.features(self.encode(observations))))
+        return self.action_head(self.policy(self.features(self.inputs(observations))))
 
     def values(self, observations: Tensor) -> Tensor:
         """V(s), shape (n,)."""
-        return self.value_head(self.value(self.features(self.encode(observations)))).squeeze(-1)
+        return self.value_head(self.value(self.features(self.inputs(observations)))).squeeze(-1)
 
     def log_prob(self, observations: Tensor, actions: Tensor) -> Tensor:
         """log pi(a|s), shape (n,); for vector actions the sum over dimensions, of the raw (unclipped) action."""
@@ -183,7 +187,7 @@ def make_policy(
         n_features = 512
     with torch.no_grad():
         example = torch.zeros(1, *observation_space.shape, dtype=torch.uint8)
-        n_flat = nn.Sequential(encode, *layers)(example).shape[1]
+        n_flat = nn.Sequential(*layers)(encode(example, torch.get_default_dtype())).shape[1]
     features = nn.Sequential(*layers, nn.Linear(n_flat, n_features), nn.ReLU())
     return ActorCritic(encode, features, n_features, action_space, generator)
 

@@ -1,0 +1,18 @@
+"""Influence of rollout records on a target: `influence_scores` at a round's start, `tracin_scores` over its steps."""
+
+from rl_influence.attribution.backends import BACKENDS
+from rl_influence.attribution.policies import AttributionError
+from rl_influence.attribution.targets import FAction, FReturn, Target, target_gradient
+from rl_influence.attribution.tracin import Step, influence_scores, tracin_scores
+
+__all__ = [
+    "BACKENDS",
+    "AttributionError",
+    "FAction",
+    "FReturn",
+    "Step",
+    "Target",
+    "influence_scores",
+    "target_gradient",
+    "tracin_scores",
+]
