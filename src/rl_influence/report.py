@@ -274,7 +274,7 @@ def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
         for column in tables[name].select_dtypes(["object", "str"]):
             tables[name][column] = tables[name][column].fillna("")
     for name in ("claims", "claims_checks", "runs"):  # columns that are empty throughout are read as numbers
-        for column in ("reason", "missing", "absent", "paper", "ours", "bound", "code", *VERSIONS):
+        for column in ("reason", "missing", "absent", "paper", "ours", "bound", "unit", "code", *VERSIONS):
             if column in tables[name]:
                 tables[name][column] = tables[name][column].fillna("").astype(str)
     return tables

@@ -33,6 +33,12 @@ QUANTITIES = {  # as readers know them
     "influence_s": "influence",
     "optimise_s": "optimisation",
     "total_s": "influence + optimisation",
+    "spearman_product": "Spearman of influence with true × estimated advantage",
+    "error_bottom": "advantage error of the bottom records",
+    "error": "of all",
+    "sign_agreement_bottom": "sign agreement of the bottom records",
+    "sign_agreement": "of all",
+    "delta": "change of the return in a round",
 }
 CLAIM_COLUMNS = ["claim", "statement", "source", "verdict", "reason", "rule"]
 CLAIM_COLUMNS += ["checks", "holds", "fails", "undecided", "not_tested", "paper", "ours", "missing", "absent"]
@@ -323,7 +329,7 @@ def _check_row(number: int, outcome: Outcome, config: Config, reported: Reported
         "expected": outcome.expected,
         "unreached": outcome.unreached,
         "bound": outcome.bound,
-        "unit": "fraction" if check.percent else "s" if check.quantity.endswith("_s") else "return",
+        "unit": "fraction" if check.percent else "s" if check.quantity.endswith("_s") else "",
         "outcome": outcome.outcome,
         "reason": outcome.reason,
         "missing": "; ".join(outcome.missing),
