@@ -12,7 +12,7 @@ with open(snakemake.log[0], "w") as log:  # noqa: F821
         print(f"{run.environment} {run.method} seed {run.seed}: {reason}", file=log)
 damaged = [reason for _, reason in study.missing if not reason.startswith("no folder")]
 if damaged:
-    sys.exit(f"{len(damaged)} damaged runs; remove their folders to train them anew. The first: {damaged[0]}")
+    sys.exit(f"{len(damaged)} damaged run(s); remove their folders to train them anew. The first: {damaged[0]}")
 if study.missing:
     print(f"{len(study.missing)} of {len(study.runs)} runs are missing: {snakemake.output['missing_runs']}")  # noqa: F821
 for name, table in make_tables(study, TABLES).items():

@@ -1,0 +1,75 @@
+"""What the workflow plans, and how it refuses what it cannot do. Nothing trains here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rl_influence.config import Config
+from rl_influence.provenance import RUN_FILES, run_directory
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tracked() -> set[str]:
+    listed = subprocess.run(["git", "ls-files", "-z", "results"], cwd=ROOT, capture_output=True, check=True).stdout
+    return set(listed.decode().split("\0"))
+
+
+def missing_runs(config: Config, tracked: set[str]) -> int:
+    folders = [run_directory(config.study, run) for run in config.runs]
+    return sum(any((folder / name).as_posix() not in tracked for name in RUN_FILES) for folder in folders)
+
+
+def test_a_fresh_clone_plans_exactly_the_runs_that_are_not_committed(workspace, tracked):
+    workspace.add_results()
+    config = Config(ROOT / "config/paper.yaml")
+    assert workspace.planned("train", study="paper") == missing_runs(config, tracked)
+
+
+@pytest.mark.slow
+def test_forceall_plans_the_whole_grid(workspace):
+    workspace.add_results()
+    assert workspace.planned("train", "--forceall", study="paper") == len(Config(ROOT / "config/paper.yaml").runs)
+
+
+def test_the_entry_for_figures_plans_no_training(workspace):
+    workspace.add_results()
+    for arguments in ((), ("--forceall",)):
+        assert workspace.planned("train", *arguments, study="paper", entry="figures.smk") == 0
+    assert workspace.planned("tables", "--forceall", study="paper", entry="figures.smk") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ["Snakefile", "figures.smk"])
+def test_lint(entry):
+    command = [sys.executable, "-m", "snakemake", "--snakefile", f"workflow/{entry}", "--lint"]
+    result = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert result.returncode == 0 and "good condition" in result.stdout, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grid": [{"environments": ["frozenlke"], "methods": ["ppo"], "seeds": [0]}]}, "did you mean 'frozenlake'?"),
+        ({"grid": [{"environments": ["frozenlake"], "methods": ["iif_p51"], "seeds": [0]}]}, "choices: "),
+        ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [-1]}]}, "= -1: "),
+        ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [1, 1]}]}, "repeated: 1"),
+        ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 0}]}, "rounds = 0: "),
+        ({"gird": []}, "unknown key 'gird', did you mean 'grid'?"),
+        ({"figures": ["fig6"]}, "fig6"),
+        ({"study": "../elsewhere"}, "../elsewhere"),
+    ],
+)
+def test_a_bad_study_is_one_line_and_exit_code_1(workspace, change, message):
+    path = workspace.path / "config/smoke.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    result = workspace.snakemake("--dry-run")
+    lines = [line for line in result.stdout.splitlines() if line.startswith("rl-influence: ")]
+    assert result.returncode == 1
+    assert len(lines) == 1 and message in lines[0], result.stdout
+    assert "Traceback" not in result.stdout
+    assert not (workspace.path / "results").exists()

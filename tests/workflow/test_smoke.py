@@ -1,0 +1,107 @@
+"""The smoke study, run for real: bytes, second calls, damaged results."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+from rl_influence.config import Config
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_output_is_there(finished):
+    config = Config(finished.path / "config/smoke.yaml")
+    runs = finished.files("results/smoke/runs")
+    assert len(runs) == 3 * len(config.runs)
+    for name in config.study_config.figures:
+        for kind in ("png", "pdf"):
+            assert (finished.path / f"paper_figures/smoke/{name}.{kind}").stat().st_size > 5000
+    for name in config.study_config.tables:
+        assert (finished.path / f"paper_figures/smoke/{name}.tex").read_text().startswith(r"\begin{tabular}")
+    assert pd.read_csv(finished.path / "results/smoke/tables/missing_runs.csv").empty
+
+
+def test_progress_and_logs(finished):
+    total = len(Config(finished.path / "config/smoke.yaml").runs)
+    assert f"{total} of {total} runs trained" in finished.output
+    assert " left | " in finished.output
+    logs = list((finished.path / "logs/smoke/train").rglob("*.log"))
+    assert len(logs) == total
+    for log in logs:
+        lines = log.read_text().splitlines()
+        assert lines[0].startswith("round 0/") and lines[-1].startswith("round ")
+
+
+def test_nothing_to_do_the_second_time(finished):
+    result = finished.snakemake("--cores", "2")
+    assert result.returncode == 0 and "Nothing to be done" in result.stdout
+
+
+def test_the_number_of_cores_changes_no_byte(finished, workspace):
+    result = workspace.snakemake("--cores", "1")
+    assert result.returncode == 0, result.stdout
+    assert workspace.files("results/smoke/tables") == finished.files("results/smoke/tables")
+    curves = {k: v for k, v in finished.files("results/smoke/runs").items() if k.endswith("curve.csv")}
+    assert curves == {k: v for k, v in workspace.files("results/smoke/runs").items() if k.endswith("curve.csv")}
+    weights = [
+        {k: json.loads(v)["weights_sha256"] for k, v in w.files("results/smoke/runs").items() if k.endswith(".json")}
+        for w in (finished, workspace)
+    ]
+    assert weights[0] == weights[1]
+
+
+@pytest.fixture
+def copy(finished, workspace):
+    for name in ("results", "paper_figures"):
+        shutil.copytree(finished.path / name, workspace.path / name)
+    return workspace
+
+
+def redraw(workspace):
+    return workspace.snakemake("--cores", "2", "--forceall", entry="figures.smk")
+
+
+def test_redrawing_gives_the_same_bytes(finished, copy):
+    assert redraw(copy).returncode == 0
+    assert copy.files("paper_figures/smoke") == finished.files("paper_figures/smoke")
+    assert copy.files("results/smoke") == finished.files("results/smoke")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "curve.csv"),
+        (lambda text: text.replace(text.splitlines()[-1].split(",")[2], "nan"), "nan"),
+        (lambda text: "\n".join(text.splitlines()[:-1]) + "\n", "round 2 is missing"),
+    ],
+)
+def test_a_damaged_curve_is_named(copy, damage, message):
+    curve = next((copy.path / "results/smoke/runs/frozenlake/ppo").rglob("curve.csv"))
+    curve.write_text(damage(curve.read_text()))
+    before = copy.files("results/smoke/tables")
+    result = redraw(copy)
+    assert result.returncode == 1
+    assert "1 damaged run" in result.stdout and message in result.stdout, result.stdout
+    assert "Traceback" not in result.stdout
+    assert copy.files("results/smoke/tables") in ({}, before)  # nothing half-written
+
+
+def test_results_of_another_configuration_are_not_used(copy):
+    """A folder whose name fits and whose content is another seed's."""
+    seeds = sorted((copy.path / "results/smoke/runs/frozenlake/ppo").iterdir())
+    shutil.copytree(seeds[1], seeds[0], dirs_exist_ok=True)
+    result = redraw(copy)
+    assert result.returncode == 1
+    assert "belongs to another configuration or version" in result.stdout, result.stdout
+
+
+def test_missing_runs_are_listed_and_enter_no_mean(copy):
+    shutil.rmtree(next((copy.path / "results/smoke/runs/frozenlake/ppo").glob("seed1-*")))
+    assert redraw(copy).returncode == 0
+    missing = pd.read_csv(copy.path / "results/smoke/tables/missing_runs.csv")
+    assert missing[["environment", "method", "seed"]].values.tolist() == [["frozenlake", "ppo", 1]]
+    summary = pd.read_csv(copy.path / "results/smoke/tables/curves_summary.csv")
+    ppo = summary[(summary["environment"] == "frozenlake") & (summary["method"] == "ppo")]
+    assert set(ppo["n"]) == {1} and set(ppo["expected"]) == {2}
