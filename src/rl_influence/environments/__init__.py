@@ -4,18 +4,22 @@ Two engines simulate them: `gymnasium` (the reference) and `envpool` (C++, the o
 is in docs/deviations.md; tests/parity/test_engines.py compares them.
 """
 
+import torch
+
+from rl_influence.config import EnvironmentConfig
 from rl_influence.environments.gymnasium_engine import GymnasiumBatch, GymnasiumSampler, make_env
 from rl_influence.environments.sampler import Sampler
+from rl_influence.environments.tabular import tabular_model
+from rl_influence.networks import make_policy
 
-__all__ = ["Sampler", "make_batch", "make_env", "make_sampler"]
+__all__ = ["Sampler", "check_environment", "make_batch", "make_env", "make_sampler"]
 
 
-def make_sampler(environment, seed: int) -> Sampler:
+def make_sampler(environment: EnvironmentConfig, seed: int) -> Sampler:
     """The one environment that training collects its records from, on the engine that the configuration names.
 
     Args:
-        environment: `config.EnvironmentConfig`.
-        seed: seeds the first reset, and only that.
+        seed: gymnasium: of the first reset, and only of that; envpool: the seeds of all episodes follow from it.
 
     Raises:
         ConfigError: for an environment that cannot be made, see `make_env`.
@@ -27,7 +31,7 @@ def make_sampler(environment, seed: int) -> Sampler:
     return GymnasiumSampler(environment, seed)
 
 
-def make_batch(environment, copies: int, seed: int):
+def make_batch(environment: EnvironmentConfig, copies: int, seed: int):
     """Independent copies of an environment for test episodes, on the evaluation engine that the configuration names.
 
     Returns an object with `reset(ids) -> observations` and `step(ids, actions) -> observations, rewards, ended`, where
@@ -38,3 +42,21 @@ def make_batch(environment, copies: int, seed: int):
 
         return EnvpoolBatch(environment, copies, seed)
     return GymnasiumBatch(environment, copies, seed)
+
+
+def check_environment(environment: EnvironmentConfig) -> None:
+    """Makes the environment on both of its engines, its network and, for exact evaluation, its model: what a run would
+    stumble over later is found here, in a second or two.
+
+    Raises:
+        ConfigError: in one line, for the first thing that does not work.
+    """
+    env = make_env(environment)
+    make_policy(environment.network, env.observation_space, env.action_space, torch.Generator())
+    if environment.evaluation.kind == "exact":
+        tabular_model(env)
+    env.close()
+    if "envpool" in (environment.engine, environment.evaluation_engine):
+        from rl_influence.environments.envpool_engine import EnvpoolBatch
+
+        EnvpoolBatch(environment, 1, 0)

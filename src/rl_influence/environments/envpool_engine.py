@@ -6,6 +6,8 @@ Resets are asked for explicitly, so envpool's automatic ones (a step that ignore
 
 from __future__ import annotations
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 
@@ -61,7 +63,10 @@ class Pool:
             self._mirror = HighwayMirror(envpool.make_spec(task, **arguments).config._asdict())
             arguments |= self._mirror.arguments
         self._pool = envpool.make_gymnasium(task, num_envs=copies, num_threads=1, seed=seeds, **arguments)
-        space, key = self._pool.observation_space, "obs"
+        with warnings.catch_warnings():
+            # the bounds of Acrobot's velocities are float64 there
+            warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")
+            space, key = self._pool.observation_space, "obs"
         if "image_only" in environment.wrappers:
             if "image" not in getattr(space, "spaces", ()):
                 raise ConfigError(f"environment {environment.id}: wrapper image_only needs an observation 'image'")
