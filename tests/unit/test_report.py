@@ -1,0 +1,266 @@
+"""The report: what it says, that it loads nothing, and that it fits a phone."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rl_influence import figures
+from rl_influence.analysis.claims import VERDICTS, evaluate, load_claims
+from rl_influence.analysis.curves import leftover_runs, load_study
+from rl_influence.analysis.reported import load_reported
+from rl_influence.analysis.tables import TABLES, make_tables, write_table
+from rl_influence.config import Config
+from rl_influence.provenance import ResultError, fingerprint, run_directory
+from rl_influence.report import SHOWN, _readable, markdown, render, write_report
+from synthetic import CATALOGUE, write_synthetic_study
+
+REPOSITORY = CATALOGUE.parent
+FIGURES = ["fig06_returns", "fig06_efficiency", "fig_controls", "fig_claims"]
+METHODS = ["ppo", "iif_p50", "iif_p12_5", "random", "ppo_noclip", "ppo_matched_updates", "advantage_h1"]
+LOST = ("minigrid", "iif_p12_5", 2)
+OLD = "results/made_up/runs/frozenlake/ppo/seed0-00000000"
+
+
+def build(root: Path, **study) -> Config:
+    """A made-up study with everything that a report needs below `root`."""
+    grid = [{"environments": ["frozenlake", "minigrid"], "methods": METHODS, "seeds": [0, 1, 2], "rounds": 8}]
+    config = Config({"study": "made_up", "grid": grid, "figures": FIGURES, **study}, CATALOGUE)
+    write_synthetic_study(root, config, skip=lambda run: (run.environment, run.method, run.seed) == LOST)
+    shutil.copytree(root / run_directory("made_up", config.runs[0]), root / OLD)
+    tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
+    for name, table in tables.items():
+        write_table(table, root / "results/made_up" / TABLES[name].folder / f"{name}.csv")
+    for name, table in zip(("claims", "claims_checks"), evaluate(load_claims(CATALOGUE), config, tables), strict=True):
+        write_table(table, root / "results/made_up/tables" / f"{name}.csv")
+    drawn = root / "paper_figures/made_up"
+    for name in FIGURES:
+        folders = (root / "results/made_up/tables", root / "results/made_up/runtimes")
+        figures.draw(name, *folders, drawn / f"{name}.pdf", drawn / f"{name}.png", config)
+    for folder in ("workflow/report", "docs"):
+        shutil.copytree(REPOSITORY / folder, root / folder)
+    return config
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    root = tmp_path_factory.mktemp("report")
+    return build(root), root
+
+
+@pytest.fixture(scope="module")
+def page(built):
+    config, root = built
+    return render(config, root)
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def text_of(page):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)))
+
+
+def test_nothing_is_loaded_and_every_link_leads_somewhere(page):
+    parsed = Tags(page)
+    assert parsed.open == []  # every tag is closed
+    assert {tag for tag, _ in parsed.tags}.isdisjoint({"script", "link", "iframe", "object", "base", "form"})
+    identifiers = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    for _, attributes in parsed.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("srcset", "style", "action")]
+        assert attributes.get("src", "data:image/png;base64,").startswith("data:image/png;base64,")
+        if "href" in attributes:
+            assert attributes["href"][0] == "#" and attributes["href"][1:] in identifiers
+    assert "url(" not in page and "@import" not in page and "http://" not in page
+    assert sum(tag == "img" for tag, _ in parsed.tags) == len(FIGURES)
+
+
+def test_verdicts_come_first_with_every_claim(page, built):
+    _, root = built
+    claims = pd.read_csv(root / "results/made_up/tables/claims.csv", keep_default_na=False)
+    places = [page.index(f'<section id="{name}"') for name in ("verdicts", "figures", "tables", "provenance")]
+    assert places == sorted(places)
+    rows = re.findall(r'<tr id="claim(\d+)">(.*?)</tr>', page, flags=re.DOTALL)
+    assert [int(number) for number, _ in rows] == list(range(1, 18))
+    for (_, row), claim in zip(rows, claims.to_dict("records"), strict=True):
+        found = re.search(r'<span class="verdict ([a-z-]+)">([a-z ]+)</span>', row)
+        assert found[2] == claim["verdict"] in VERDICTS and found[1] == claim["verdict"].replace(" ", "-")
+        assert claim["rule"] in text_of(row)
+    checks = pd.read_csv(root / "results/made_up/tables/claims_checks.csv", keep_default_na=False)
+    first = checks[(checks["claim"] == 1) & (checks["environment"] == "frozenlake")].iloc[0]
+    assert f"{100 * float(first['value']):.3g} % [" in rows[0][1] and "(paper: 34 ± 2)" in rows[0][1]
+    for verdict in VERDICTS:
+        assert f"{verdict} : {(claims['verdict'] == verdict).sum()}" in text_of(page)
+
+
+def test_missing_and_leftover_runs_are_named(page, built):
+    config, root = built
+    text = text_of(page)
+    assert f"{len(config.runs) - 1} of {len(config.runs)} runs are in. Missing, and part of no mean: 1" in text
+    assert "missing runs: minigrid iif_p12_5 seed 2" in text
+    assert leftover_runs(config, root) == [OLD] and OLD in text
+    assert all(fingerprint(run.spec)[:16] in text for run in config.runs)
+
+
+def test_every_figure_and_table_has_a_caption_and_its_source(page):
+    for name in FIGURES:
+        caption = (REPOSITORY / f"workflow/report/{name}.rst").read_text().split("\n")[0][:40]
+        figure = re.search(f'<figure id="{name}">(.*?)</figure>', page, flags=re.DOTALL)[1]
+        assert caption.replace("*", "").split("`")[0].strip() in text_of(figure)
+        assert re.search(r"From tables/\w+\.csv \([0-9a-f]{8}\)", re.sub(r"\s+", " ", re.sub("<[^>]*>", "", figure)))
+    for name in ("efficiency", "controls", "table_5", "runtimes"):
+        assert f'<h3 id="{name}">' in page
+    assert "table_3" not in re.findall(r'<h3 id="(\w+)">', page)  # no Adam runs: no empty table
+
+
+def test_every_registered_figure_has_a_caption_file():
+    for name in figures.FIGURES:
+        assert (REPOSITORY / f"workflow/report/{name}.rst").is_file()
+
+
+def test_more_than_one_version_is_a_warning(built, tmp_path):
+    config, root = built
+    clone = tmp_path / "clone"
+    shutil.copytree(root, clone)
+    assert "different versions" not in render(config, clone)
+    path = clone / "results/made_up/tables/runs.csv"
+    runs = pd.read_csv(path, dtype=str, keep_default_na=False)
+    runs.loc[0, "torch"] = "1.0"
+    runs.to_csv(path, index=False)
+    assert "The runs are of 2 different versions of code or packages" in text_of(render(config, clone))
+
+
+def test_what_comes_from_files_is_escaped(built, tmp_path):
+    config, root = built
+    clone = tmp_path / "clone"
+    shutil.copytree(root, clone)
+    path = clone / "results/made_up/tables/missing_runs.csv"
+    missing = pd.read_csv(path)
+    missing["reason"] = "<script>alert(1)</script> & more"
+    missing.to_csv(path, index=False)
+    page = render(config, clone)
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
+
+
+def test_same_results_same_bytes(built, tmp_path):
+    config, root = built
+    write_report(config, tmp_path / "a.html", root)
+    write_report(config, tmp_path / "b.html", root)
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_what_is_missing_is_named_in_one_line(built, tmp_path):
+    config, root = built
+    for name in ("results/made_up/tables/claims.csv", "paper_figures/made_up/fig_controls.png", "docs/deviations.md"):
+        clone = tmp_path / name.replace("/", "_")
+        shutil.copytree(root, clone)
+        (clone / name).unlink()
+        with pytest.raises(ResultError, match=re.escape(name)) as caught:
+            write_report(config, tmp_path / "never.html", clone)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "never.html").exists()
+
+
+def test_tables_for_people():
+    config = Config(CATALOGUE / "smoke.yaml")
+    frame = pd.DataFrame(
+        {
+            "environment": ["frozenlake", "acrobot"],
+            "method": ["iif_p50", "ppo"],
+            "n": [3, 4],
+            "expected": [3, 5],
+            "se_ave": [0.25, float("nan")],
+            "se_ave_sd": [0.1, float("nan")],
+            "se_ave_low": [0.2, float("nan")],
+            "se_ave_high": [0.3, float("nan")],
+            "gain": [-12.345, 2.0],
+            "paper_se_ave": [0.34, float("nan")],
+            "paper_se_ave_spread": [0.02, float("nan")],
+            "paper_gain_low": [0.04, float("nan")],
+            "paper_gain_high": [0.33, float("nan")],
+        }
+    )
+    assert _readable(frame, config).to_dict("list") == {
+        "environment": ["FrozenLake", "Acrobot"],
+        "method": ["IIF, p = 50 %", "PPO"],
+        "n": ["3", "4 of 5"],
+        "se_ave": ["25 % [20, 30]", ""],
+        "paper_se_ave": ["34 % ± 2", ""],
+        "gain": ["-12.3", "2"],
+        "paper_gain": ["[0.04, 0.33]", ""],
+    }
+    levels = pd.DataFrame(
+        {
+            "environment": "frozenlake",
+            "method": ["random", "random", "iif_p50", "iif_p50"],
+            "fraction": [0.5, 1.0] * 2,
+            "n": 2,
+            "expected": 2,
+            "reduction": [0.1, 0.2, 0.3, 0.4],
+        }
+    )
+    assert _readable(levels, config).to_dict("list") == {
+        "environment": ["FrozenLake"] * 2,
+        "method": ["Random", "IIF, p = 50 %"],
+        "n": ["2", "2"],
+        "50 %": ["10 %", "30 %"],
+        "100 %": ["20 %", "40 %"],
+    }
+    assert set(SHOWN) <= set(TABLES)
+
+
+def test_markdown_of_the_documents():
+    text = "# Title\n\nOne `a<b` and *two*\nand **three**, [a link](https://x.y).\n\n"
+    text += "## Part\n* first\n  goes on\n* second\n\n"
+    assert markdown(text) == (
+        "<p>One <code>a&lt;b</code> and <em>two</em>\nand <b>three</b>, a link.</p>\n<h3>Part</h3>\n"
+        "<ul><li>first\n  goes on</li><li>second</li></ul>"
+    )
+    table = markdown("| a | b |\n|---|---|\n| \\|x\\| | y |")
+    assert "<th>a</th><th>b</th></tr><tr><td>|x|</td><td>y</td></tr>" in table
+
+
+MEASURE = """<script>addEventListener("load", () => {
+  const page = document.documentElement, images = [...document.images];
+  const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll")
+    && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + "." + e.className);
+  parent.postMessage(JSON.stringify({width: innerWidth, scroll: page.scrollWidth, wide: wide.slice(0, 5),
+    images: images.length, loaded: images.filter(i => i.complete && i.naturalWidth > 100).length}), "*");
+});</script></head>"""
+FRAME = """<!DOCTYPE html><script>onmessage = event => document.title = event.data</script>
+<iframe src="report.html" style="width: WIDTHpx; height: 900px; border: 0"></iframe>"""  # a window has at least 500 px
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_fits_a_phone_and_a_screen_in_a_browser(page, tmp_path, width):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not browser:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    (tmp_path / "report.html").write_text(page.replace("</head>", MEASURE, 1))
+    (tmp_path / "frame.html").write_text(FRAME.replace("WIDTH", str(width)))
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    arguments += ["--window-size=1400,1000", "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000"]
+    arguments += ["--dump-dom", (tmp_path / "frame.html").as_uri()]
+    dom = subprocess.run([browser, *arguments], capture_output=True, text=True, timeout=120, check=True).stdout
+    found = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert found["width"] == width and found["scroll"] <= width and found["wide"] == []
+    assert found["loaded"] == found["images"] == len(FIGURES)
