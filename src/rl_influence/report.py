@@ -70,7 +70,7 @@ nav a { margin-right: 1em; white-space: nowrap; } .soft, figcaption, .note { col
 .scroll img { display: block; width: 100%; min-width: 34rem; max-width: 52rem; background: #fff; border-radius: 4px; }
 .data { border-collapse: collapse; font-size: .82rem; white-space: nowrap; }
 .data th, .data td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid var(--line); }
-.doc { font-size: .88rem; border-collapse: collapse; }
+.doc { font-size: .88rem; border-collapse: collapse; min-width: 38rem; } .doc code { overflow-wrap: normal; }
 .doc th, .doc td { padding: .3rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 .verdict { font-weight: 700; white-space: nowrap; } .warning { color: var(--not); font-weight: 600; }
 .replicated { color: var(--replicated); } .partly { color: var(--partly); } .not-replicated { color: var(--not); }
