@@ -42,10 +42,13 @@ class Inference:
         """V(s), (n,)."""
         return self.kernel.values(self.kernel.encode(observations))
 
+    def log_probs(self, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """log pi(a|s) of raw actions given the distribution's parameters, (n,)."""
+        return self.kernel.log_prob_gradient(outputs, actions)[0]
+
     def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """log pi(a|s) of raw actions, and V(s): each (n,)."""
-        inputs = self.kernel.encode(observations)
-        return self.kernel.log_prob_gradient(self.kernel.outputs(inputs), actions)[0], self.kernel.values(inputs)
+        return self.log_probs(self.outputs(observations), actions), self.values(observations)
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Sampled raw actions for a batch of observations: (n,) integers or (n, dims)."""

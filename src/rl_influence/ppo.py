@@ -77,9 +77,14 @@ def collect(sampler, policy: ActorCritic, n_steps: int, generator: np.random.Gen
             final_observations.append(np.asarray(next_observation))
             final_steps.append(t)
     observations, actions = np.stack(observations), np.array(actions)
-    log_probs, values = inference.evaluate(observations, actions)
+    # Each distinct observation once: a batch rounds its rows differently, which would tell equal records apart, and
+    # rank them by rounding errors wherever a method sorts records.
+    distinct, row = distinct_observations(np.concatenate([observations, np.stack(final_observations)]))
+    log_probs = inference.log_probs(inference.outputs(distinct)[row[:n_steps]], actions)
+    values = inference.values(distinct)[row]
+    values, final_values = values[:n_steps], values[n_steps:]
     next_values = np.append(values[1:], values[:1])  # within an episode the next observation is the next record's
-    next_values[final_steps] = inference.values(np.stack(final_observations))
+    next_values[final_steps] = final_values
     advantages = gae(
         rewards, values, next_values, terminated, truncated, gamma=config.gamma, gae_lambda=config.gae_lambda
     )

@@ -14,7 +14,7 @@ from rl_influence.analysis.true_advantages import monte_carlo_advantages
 from rl_influence.attribution import FReturn, influence_scores
 from rl_influence.config import PPOConfig, RunSpec
 from rl_influence.networks import ActorCritic
-from rl_influence.ppo import minibatches, normalize
+from rl_influence.ppo import distinct_observations, minibatches, normalize
 from rl_influence.records import Records
 
 
@@ -57,7 +57,14 @@ def score(records: Records, policy: ActorCritic, config: PPOConfig, generator: n
     """
     normalised = normalize_in_minibatches(records.advantages, config.batch_size, generator)
     backend = "ghost" if policy.is_mlp else "jvp"  # the faster one for either; equal to rounding
-    return influence_scores(policy, records, FReturn(records), advantages=normalised, backend=backend).numpy()
+    # A score is the advantage times a slope that (s, a) alone decides. Each distinct (s, a) once: so equal records have
+    # equal scores to the last bit, and which of them are dropped is decided by index, not by rounding.
+    _, states = distinct_observations(records.observations)
+    pairs = np.column_stack([states, records.actions.reshape(len(records), -1)])
+    _, first, pair = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    ones = np.ones(len(first), dtype=normalised.dtype)
+    slopes = influence_scores(policy, records[first], FReturn(records), advantages=ones, backend=backend).numpy()
+    return normalised * slopes[pair]
 
 
 def normalize_in_minibatches(advantages: np.ndarray, batch_size: int, generator: np.random.Generator) -> np.ndarray:

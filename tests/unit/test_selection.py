@@ -137,6 +137,19 @@ def test_scores_are_chunkwise_normalised_advantages_times_the_targets_slope():
             assert scores[index] == pytest.approx(float(advantage * gradient(log_probs[index]) @ slope), abs=1e-12)
 
 
+def test_equal_records_have_equal_scores_to_the_last_bit():
+    """Otherwise rounding decides which of them are dropped, and differs from machine to machine."""
+    policy = make_policy("mlp", gym.spaces.Discrete(5), gym.spaces.Discrete(3), torch.Generator().manual_seed(1))
+    rng = np.random.default_rng(0)
+    states, actions = rng.integers(5, size=1001), rng.integers(3, size=1001)
+    advantages = (states - 2.0 * actions + 0.3).astype(np.float32)
+    records = buffer(1001, observations=states, actions=actions, advantages=advantages)
+    scores = score(records, policy, PPOConfig(batch_size=1001), rng)  # one chunk: one normalisation
+    for state in range(5):
+        for action in range(3):
+            assert len(set(scores[(states == state) & (actions == action)].tolist())) == 1
+
+
 def test_normalisation_covers_every_record_once():
     advantages = np.random.default_rng(0).normal(3, 2, size=100)
     normalised = normalize_in_minibatches(advantages, 50, np.random.default_rng(1))

@@ -1,0 +1,139 @@
+"""`rl-influence run`: what it prints, and how it ends. Bad configurations are in test_config.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rl_influence import cli, training
+from rl_influence.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """FrozenLake in rounds of some hundredths of a second."""
+    folder = shutil.copytree(ROOT / "config", tmp_path / "config")
+    environment = folder / "environments/frozenlake.yaml"
+    data = yaml.safe_load(environment.read_text())
+    data["ppo"] |= {"n_steps": 128, "n_epochs": 1}
+    environment.write_text(yaml.safe_dump(data))
+    block = {"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0], "rounds": 3}
+    (folder / "study.yaml").write_text(yaml.safe_dump({"study": "s", "grid": [block]}))
+    return folder / "study.yaml"
+
+
+def arguments(study: Path, method: str = "iif_p50") -> list[str]:
+    options = {"config": study, "method": method, "output": study.parent / "out"}
+    return ["run", "--environment=frozenlake", "--seed=0", *(f"--{key}={value}" for key, value in options.items())]
+
+
+def ends(study: Path, capsys, code: int) -> str:
+    """Standard error of a run that ends with `code`, which is one line."""
+    with pytest.raises(SystemExit) as exit:
+        main(arguments(study))
+    error = capsys.readouterr().err
+    assert exit.value.code == code and error.count("\n") == 1 and error.startswith("rl-influence: "), error
+    return error
+
+
+def test_a_run(study, capsys):
+    main(arguments(study))
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert [line.split(":")[0] for line in said.out.splitlines()] == [f"round {k}/3" for k in range(4)]
+    record = json.loads((study.parent / "out/manifest.json").read_text())
+    assert record["spec"]["selection"]["drop_percent"] == 50 and record["spec"]["ppo"]["n_steps"] == 128
+    main(arguments(study))
+    assert capsys.readouterr().out == f"{study.parent / 'out'}: already trained\n"
+
+
+def test_another_methods_folder(study, capsys):
+    main(arguments(study, "ppo"))
+    capsys.readouterr()
+    assert "belongs to another configuration" in ends(study, capsys, 1)
+
+
+def test_training_that_cannot_go_on(study, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise training.TrainingError("round 3, update 7: policy loss nan")
+
+    monkeypatch.setattr(training, "run", fail)
+    assert "round 3, update 7: policy loss nan" in ends(study, capsys, 1)
+
+
+def test_a_disk_that_is_full(study, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left on device: " in ends(study, capsys, 1)
+
+
+def test_sigterm(study, capsys, monkeypatch):
+    evaluate = training.evaluate
+
+    def terminated(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(training, "evaluate", terminated)
+    assert "stopped after round 0 of 3; the same command continues there" in ends(study, capsys, cli.STOPPED)
+    monkeypatch.undo()
+    main(arguments(study))
+    assert capsys.readouterr().out.startswith("continuing after round 0 of 3\n")
+
+
+def test_control_c(study, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "evaluate", interrupted)
+    assert "interrupted" in ends(study, capsys, cli.INTERRUPTED)
+
+
+def test_an_environment_that_cannot_be_made(study, capsys):
+    environment = study.parent / "environments/frozenlake.yaml"
+    environment.write_text(environment.read_text().replace("FrozenLake-v1", "FrozenLak-v1"))
+    assert "environment frozenlake: gym_id 'FrozenLak-v1'" in ends(study, capsys, 1)
+
+
+def test_an_evaluation_that_the_environment_does_not_have(study, capsys):
+    environment = study.parent / "environments/frozenlake.yaml"
+    text = environment.read_text().replace("FrozenLake-v1", "Taxi-v4").replace("is_slippery: false", "")
+    data = yaml.safe_load(text) | {"kwargs": {}}
+    environment.write_text(yaml.safe_dump(data))
+    error = ends(study, capsys, 1)
+    assert "exact" in error and "batched" in error
+
+
+def test_no_arguments_show_the_usage(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([])
+    assert exit.value.code == 2 and "usage: rl-influence" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_program_itself_stops_at_sigterm_and_continues(study):
+    data = yaml.safe_load(study.read_text())
+    data["grid"][0]["rounds"] = 1000
+    study.write_text(yaml.safe_dump(data))
+    command = [sys.executable, "-m", "rl_influence", *arguments(study)]
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while "round 4/" not in (line := process.stdout.readline()) and "continuing" not in line:
+                assert line
+            process.stdout.readline()
+            process.terminate()
+            error = process.stderr.read()
+        assert process.returncode == 143 and error.count("\n") == 1 and "the same command continues" in error
+    assert not (study.parent / "out/curve.csv").exists()
