@@ -1,27 +1,30 @@
 """f_return's gradient and its products with record gradients by hand, for the tanh MLP actor-critic.
 
-A full TracIn sum needs grad f over the whole buffer before each of a round's 320 steps. That is its cost, and large
-matrices in torch; the 64 records of the mini-batch are small enough for numpy. The tests compare both with autograd.
+A full TracIn sum needs grad f over the whole buffer before each of a round's 320 steps, and that is its cost. Autograd
+spends much of it in torch's tanh, in memory that it allocates anew, and, for few distinct records, in calls. The tests
+compare all of this with autograd in float64.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rl_influence.attribution.targets import FReturn, Target
-from rl_influence.fast_mlp import ACTOR, forward, log_softmax
-from rl_influence.networks import LOG_2PI, ActorCritic
+from rl_influence.fast_mlp import ACTOR, Layers, log_softmax
+from rl_influence.networks import HIDDEN, LOG_2PI, ActorCritic
+
+LAYERS = [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
 
 
 def is_by_hand(policy: nn.Module, target: Target) -> bool:
-    """Whether `HandDerived` computes this policy and target."""
+    """Whether `HandDerived` computes this policy and target: f_return of an actor-critic as `make_policy` builds it."""
     return (
-        type(policy) is ActorCritic
+        type(target) is FReturn
+        and type(policy) is ActorCritic
         and policy.is_mlp
-        and type(target) is FReturn
+        and [type(layer) for layer in (*policy.policy, policy.action_head)] == LAYERS
         and all(parameter.requires_grad and parameter.device.type == "cpu" for parameter in policy.parameters())
     )
 
@@ -36,59 +39,81 @@ class HandDerived:
     def __init__(self, policy: ActorCritic, target: FReturn, observations: Tensor, actions: Tensor):
         self.policy = policy
         self.layers = [policy.get_submodule(name) for name in ACTOR]
-        self.inputs, self.actions = policy.inputs(observations).numpy(), self._actions(actions).numpy()
-        self.target_inputs, self.target_actions = policy.inputs(target.observations), self._actions(target.actions)
-        self.weights = target.weights.to(self.target_inputs)[:, None]
+        self.inputs, self.actions = self._arrays(observations, actions)
+        self.target_inputs, self.target_actions = self._arrays(target.observations, target.actions)
+        self.weights = target.weights.numpy().astype(self.inputs.dtype)
+        self.scratch = [np.empty((len(self.weights), HIDDEN), self.inputs.dtype) for _ in range(3)]
         if policy.discrete:
-            self.chosen = self.weights * F.one_hot(self.target_actions, policy.action_head.out_features)
+            choices = np.arange(policy.action_head.out_features)[:, None]
+            self.chosen = self.weights * (self.target_actions == choices)  # (choices, records)
 
-    def _actions(self, actions: Tensor) -> Tensor:
-        return actions.long().reshape(-1) if self.policy.discrete else actions.to(self.policy.action_head.weight.dtype)
+    def _arrays(self, observations: Tensor, actions: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Network inputs and actions."""
+        inputs = self.policy.inputs(observations)
+        return inputs.numpy(), (actions.long().reshape(-1) if self.policy.discrete else actions.to(inputs)).numpy()
 
-    @torch.no_grad()
-    def gradient(self) -> dict[str, Tensor]:
+    @np.errstate(over="ignore", invalid="ignore")  # scores that are not finite are named by the caller
+    def derivatives(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """log pi(a|s) of the records with indices `batch`, and its derivative along grad f_return."""
+        layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in self.layers]
+        log_std = None if self.policy.discrete else self.policy.log_std.weight.detach().numpy()
+        return self._derivatives(batch, self._gradient(layers, log_std), layers, log_std)
+
+    def _gradient(self, layers: Layers, log_std: np.ndarray | None) -> dict[str, np.ndarray]:
         """grad f_return, parameter name -> gradient."""
-        first_layer, second_layer, head = self.layers
-        x, gradient = self.target_inputs, {}
-        first = _tanh_layer(x, first_layer)
-        second = _tanh_layer(first, second_layer)
-        outputs = torch.addmm(head.bias, second, head.weight.T)
-        if self.policy.discrete:
-            p = (outputs - outputs.amax(-1, keepdim=True)).exp_()  # torch's softmax is slow over a few columns
-            delta = torch.addcmul(self.chosen, p, self.weights / p.sum(-1, keepdim=True), value=-1)
+        gradient, inputs, (first, second, delta) = {}, self.target_inputs, self.scratch
+        _tanh_layers(inputs, layers, first, second)
+        # the few outputs are kept (outputs, records): reductions over a short last axis are slow
+        outputs = layers[2][0] @ second.T + layers[2][1][:, None]
+        if log_std is None:
+            p = np.exp(outputs - outputs.max(0))
+            by_output = self.chosen - p * (self.weights / p.sum(0))
         else:
-            log_std = self.policy.log_std.weight
-            scaled = (self.target_actions - outputs) * (-log_std).exp()
-            delta = self.weights * scaled * (-log_std).exp()
-            gradient["log_std.weight"] = (self.weights * (scaled**2 - 1)).sum(0)
-        for name, layer, below in zip(ACTOR[::-1], self.layers[::-1], (second, first, x), strict=True):
-            gradient[f"{name}.weight"] = (below.T @ delta).T  # faster than delta.T @ below where inputs are few
-            gradient[f"{name}.bias"] = delta.sum(0)
-            if below is not x:
-                delta = torch.ops.aten.tanh_backward(delta @ layer.weight, below)
+            scaled = (self.target_actions.T - outputs) * np.exp(-log_std)[:, None]
+            by_output = self.weights * scaled * np.exp(-log_std)[:, None]
+            gradient["log_std.weight"] = (scaled**2 - 1) @ self.weights
+        gradient["action_head.weight"], gradient["action_head.bias"] = by_output @ second, by_output.sum(1)
+        np.matmul(by_output.T, layers[2][0], out=delta)
+        _times_tanh_slope(delta, second)
+        gradient["policy.2.weight"], gradient["policy.2.bias"] = delta.T @ first, delta.sum(0)
+        delta = np.matmul(delta, layers[1][0], out=second)
+        _times_tanh_slope(delta, first)
+        gradient["policy.0.weight"], gradient["policy.0.bias"] = (inputs.T @ delta).T, delta.sum(0)
         return gradient
 
-    def derivatives(self, batch: np.ndarray, direction: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        """log pi(a|s) of the records in `batch` and its derivative along `direction`: forward mode by hand."""
-        inputs, actions = self.inputs[batch], self.actions[batch]
-        layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in self.layers]
-        activations = forward(inputs, layers)
-        moved = 0
-        for name, (weight, _), below in zip(ACTOR, layers, [inputs, *activations[:-1]], strict=True):
+    def _derivatives(
+        self, batch: np.ndarray, direction: dict[str, np.ndarray], layers: Layers, log_std: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Forward mode."""
+        inputs, actions, moved = self.inputs[batch], self.actions[batch], 0
+        first, second = np.empty((2, len(batch), HIDDEN), inputs.dtype)
+        _tanh_layers(inputs, layers, first, second)
+        outputs = second @ layers[2][0].T + layers[2][1]
+        for name, (weight, _), below in zip(ACTOR, layers, (inputs, first, second), strict=True):
             if below is not inputs:
                 moved = (moved * (1 - below**2)) @ weight.T
-            moved = moved + below @ direction[f"{name}.weight"].numpy().T + direction[f"{name}.bias"].numpy()
-        outputs = activations[-1]
-        if self.policy.discrete:
+            moved = moved + below @ direction[f"{name}.weight"].T + direction[f"{name}.bias"]
+        if log_std is None:
             log_probs, chosen = log_softmax(outputs), (np.arange(len(batch)), actions)
             return log_probs[chosen], moved[chosen] - (np.exp(log_probs) * moved).sum(-1)
-        log_std = self.policy.log_std.weight.detach().numpy()
         scaled = (actions - outputs) * np.exp(-log_std)
-        by_log_std = (scaled**2 - 1) * direction["log_std.weight"].numpy()
+        by_log_std = (scaled**2 - 1) * direction["log_std.weight"]
         log_probs = (-0.5 * scaled**2 - log_std - 0.5 * LOG_2PI).sum(-1)
         return log_probs, (scaled * np.exp(-log_std) * moved + by_log_std).sum(-1)
 
 
-def _tanh_layer(x: Tensor, layer: nn.Linear) -> Tensor:
-    """tanh(z) of a linear layer's output z, as 2 sigmoid(2z) - 1: torch's sigmoid is four times as fast as its tanh."""
-    return torch.addmm(2 * layer.bias, x, 2 * layer.weight.T).sigmoid_().mul_(2).sub_(1)
+def _tanh_layers(inputs: np.ndarray, layers: Layers, first: np.ndarray, second: np.ndarray) -> None:
+    """Writes both hidden activations. tanh(z) is 2 sigmoid(2z) - 1, since torch is four times as fast at sigmoid."""
+    for x, (weight, bias), out in zip((inputs, first), layers, (first, second), strict=False):
+        np.matmul(x, 2 * weight.T, out=out)
+        out += 2 * bias
+        torch.from_numpy(out).sigmoid_()
+        out *= 2
+        out -= 1
+
+
+def _times_tanh_slope(delta: np.ndarray, activation: np.ndarray) -> None:
+    """delta *= 1 - activation^2; destroys the activation."""
+    np.multiply(activation, activation, out=activation)
+    np.subtract(1, activation, out=activation)
+    delta *= activation
