@@ -8,7 +8,9 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
-configfile: "config/paper.yaml"
+if "study" not in config:
+
+    configfile: "config/paper.yaml"
 
 
 CAN_TRAIN = False

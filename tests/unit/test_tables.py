@@ -362,3 +362,11 @@ def test_default_curves_rise_sooner_for_iif(large):
     runs = {(run.environment, run.method, run.seed): run for run in config.runs}
     ppo, iif = (logistic(runs["frozenlake", method, 0]) for method in ("ppo", "iif_p50"))
     assert ppo[0] == iif[0] == 0 and ppo[4] < iif[4] and min(ppo[-1], iif[-1]) > 0.8
+
+
+def test_a_study_of_standard_ppo_alone_has_empty_comparisons_with_all_their_columns(tmp_path):
+    config = study({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 2})
+    write_synthetic_study(tmp_path, config)
+    tables = make_tables(load_study(config, tmp_path))
+    for name in ("efficiency", "table_2", "table_3", "table_4", "controls"):
+        assert len(tables[name]) == 0 and {"environment", "method"} <= set(tables[name].columns), name

@@ -3,10 +3,12 @@ import os
 import sys
 from pathlib import Path
 
-from rl_influence.config import Config, ConfigError, check_environments
+from rl_influence.config import Config, ConfigError, check_environments, read_yaml
 from rl_influence.provenance import RUN_FILES, run_directory
 
 try:
+    for file in workflow.configfiles:
+        read_yaml(file)  # refuses what Snakemake reads without a word: repeated keys, for instance
     STUDY = Config(config)
 except ConfigError as error:
     print(f"rl-influence: {error}", file=sys.stderr)

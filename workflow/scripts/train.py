@@ -1,10 +1,11 @@
 """Trains one run."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
 
-from rl_influence.config import Config, RunSpec
+from rl_influence.config import Config, ConfigError, RunSpec
 from rl_influence.progress import progress
 from rl_influence.provenance import ResultError
 from rl_influence.training import Stopped, TrainingError, run
@@ -18,8 +19,9 @@ with open(snakemake.log[0], "w") as log:  # noqa: F821
 
     try:
         run(RunSpec(**snakemake.params.spec), output, state_dir=snakemake.params.state, log=write)  # noqa: F821
-    except (TrainingError, ResultError, Stopped) as error:
-        write(str(error))
+    except (ConfigError, TrainingError, ResultError, Stopped, OSError) as error:
+        with contextlib.suppress(OSError):  # a full disk
+            write(str(error))
         sys.exit(f"{name}: {error}")
 config = Config(snakemake.config)  # noqa: F821
 last = (output / "curve.csv").read_text().splitlines()[-1].split(",")

@@ -509,4 +509,4 @@ def _chosen_rows(frame: pd.DataFrame, config: Config, environments: list[str] | 
         environments = [name for name in environments_of(config) if name not in adam_variants(config)]
     chosen = [(name, chosen_iif(config, name)) for name in environments]
     keep = [key in chosen for key in zip(frame["environment"], frame["method"], strict=True)]
-    return frame[keep].reset_index(drop=True)
+    return frame.loc[keep].reset_index(drop=True)
