@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.claims import VERDICTS, number_text
+from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, number_text
 from rl_influence.analysis.curves import VERSIONS, leftover_runs
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
@@ -129,7 +129,7 @@ def render(config: Config, root: Path) -> str:
         ("verdicts", "Does the paper hold?", _verdicts(tables, config)),
         ("figures", "Figures", _figures(tables, config, root)),
         ("tables", "Tables", _data_tables(tables, config, root)),
-        ("deviations", "Deviations from the paper", markdown(_text(root / "docs/deviations.md"))),
+        ("deviations", "Deviations from the paper", _deviations(root / "docs/deviations.md")),
         ("provenance", "What this rests on", _provenance(tables, config, root)),
     ]
     title = f"A Snapshot of Influence, replicated: study {config.study}"
@@ -164,7 +164,7 @@ def _introduction(tables: dict[str, pd.DataFrame], config: Config) -> str:
 
 
 def _verdicts(tables: dict[str, pd.DataFrame], config: Config) -> str:
-    claims, checks = tables["claims"], tables["claims_checks"]
+    claims, checks = complete(tables)
     counts = []
     for verdict in VERDICTS:
         numbers = claims.loc[claims["verdict"] == verdict, "claim"]
@@ -232,6 +232,10 @@ def _data_tables(tables: dict[str, pd.DataFrame], config: Config, root: Path) ->
     return "\n".join(parts)
 
 
+def _deviations(path: Path) -> str:
+    return markdown(_text(path)) if path.exists() else "<p>docs/deviations.md was not there.</p>"
+
+
 def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
     runs, missing = tables["runs"], tables["missing_runs"]
     there = runs[runs["reason"] == ""]
@@ -263,7 +267,7 @@ def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> 
 
 def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
     names = {name: TABLES[name].folder for name in [*SHOWN, "runs", "missing_runs"]}
-    names |= {"claims": "tables", "claims_checks": "tables"}
+    names |= LEDGERS
     tables = {}
     for name, folder in names.items():
         path = root / "results" / config.study / folder / f"{name}.csv"
@@ -273,10 +277,10 @@ def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
             raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
         for column in tables[name].select_dtypes(["object", "str"]):
             tables[name][column] = tables[name][column].fillna("")
-    for name in ("claims", "claims_checks", "runs"):  # columns that are empty throughout are read as numbers
+    for name in (*LEDGERS, "runs"):  # columns that are empty throughout are read as numbers
         for column in ("reason", "missing", "absent", "paper", "ours", "bound", "unit", "code", *VERSIONS):
             if column in tables[name]:
-                tables[name][column] = tables[name][column].fillna("").astype(str)
+                tables[name][column] = tables[name][column].astype(object).fillna("").astype(str)
     return tables
 
 
@@ -291,7 +295,7 @@ def _sources(names: Iterable[str], config: Config, root: Path) -> str:
     """Which tables, with the first digits of their checksums."""
     parts = []
     for name in names:
-        folder = TABLES[name].folder if name in TABLES else "tables"
+        folder = TABLES[name].folder if name in TABLES else LEDGERS[name]
         path = root / "results" / config.study / folder / f"{name}.csv"
         parts.append(f"<code>{folder}/{name}.csv</code> ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})")
     return f"From {', '.join(parts)}."

@@ -199,6 +199,27 @@ def test_ratios_and_rows_without_a_method():
         evaluate(Claims(claims=(claim(check(**base | {"quantity": "oops"}, above=0)),)), config, tables)
 
 
+def test_claims_on_runtimes_have_a_table_of_their_own(tmp_path):
+    grid = {"environments": ["frozenlake"], "methods": METHODS, "seeds": list(SEEDS), "rounds": ROUNDS}
+    config, reported = study(grid), load_reported(CATALOGUE)
+    write_synthetic_study(tmp_path, config, curve=rising(EARLIER))
+    tables = make_tables(load_study(config, tmp_path), reported=reported)
+    cheap = check(table="runtimes_per_seed", quantity="influence_s", over="optimise_s", below=0.2)
+    both = Claims(claims=(claim(SAVES), claim(cheap, claim=2)))
+    found = claims.ledgers(both, config, tables, reported)
+    assert found["claims"][["claim", "verdict"]].to_numpy().tolist() == [[1, "replicated"], [2, "cannot tell"]]
+    assert found["claims"]["reason"][1] == "rests on runtimes: see runtimes/runtime_claims.csv"
+    assert found["runtime_claims"][["claim", "verdict"]].to_numpy().tolist() == [[2, "replicated"]]
+    slower = tables | {"runtimes_per_seed": tables["runtimes_per_seed"].assign(influence_s=1.0)}
+    again = claims.ledgers(both, config, slower, reported)
+    for name in ("claims", "claims_checks"):  # other runtimes change nothing there
+        pd.testing.assert_frame_equal(again[name], found[name])
+    assert again["runtime_claims"]["verdict"].tolist() == ["not replicated"]
+    verdicts, checks = claims.complete(again)
+    assert verdicts[["claim", "verdict"]].to_numpy().tolist() == [[1, "replicated"], [2, "not replicated"]]
+    assert checks["outcome"].tolist() == ["holds", "fails"]
+
+
 # The file
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rl_influence import figures
-from rl_influence.analysis.claims import VERDICTS, evaluate, load_claims
+from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, ledgers, load_claims
 from rl_influence.analysis.curves import leftover_runs, load_study
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
@@ -36,8 +36,8 @@ def build(root: Path, **study) -> Config:
     tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
     for name, table in tables.items():
         write_table(table, root / "results/made_up" / TABLES[name].folder / f"{name}.csv")
-    for name, table in zip(("claims", "claims_checks"), evaluate(load_claims(CATALOGUE), config, tables), strict=True):
-        write_table(table, root / "results/made_up/tables" / f"{name}.csv")
+    for name, table in ledgers(load_claims(CATALOGUE), config, tables).items():
+        write_table(table, root / "results/made_up" / LEDGERS[name] / f"{name}.csv")
     drawn = root / "paper_figures/made_up"
     for name in FIGURES:
         folders = (root / "results/made_up/tables", root / "results/made_up/runtimes")
@@ -95,7 +95,9 @@ def test_nothing_is_loaded_and_every_link_leads_somewhere(page):
 
 def test_verdicts_come_first_with_every_claim(page, built):
     _, root = built
-    claims = pd.read_csv(root / "results/made_up/tables/claims.csv", keep_default_na=False)
+    folder = root / "results/made_up"
+    paths = {name: folder / kind / f"{name}.csv" for name, kind in LEDGERS.items()}
+    claims, checks = complete({name: pd.read_csv(path, keep_default_na=False) for name, path in paths.items()})
     places = [page.index(f'<section id="{name}"') for name in ("verdicts", "figures", "tables", "provenance")]
     assert places == sorted(places)
     rows = re.findall(r'<tr id="claim(\d+)">(.*?)</tr>', page, flags=re.DOTALL)
@@ -104,7 +106,6 @@ def test_verdicts_come_first_with_every_claim(page, built):
         found = re.search(r'<span class="verdict ([a-z-]+)">([a-z ]+)</span>', row)
         assert found[2] == claim["verdict"] in VERDICTS and found[1] == claim["verdict"].replace(" ", "-")
         assert claim["rule"] in text_of(row)
-    checks = pd.read_csv(root / "results/made_up/tables/claims_checks.csv", keep_default_na=False)
     first = checks[(checks["claim"] == 1) & (checks["environment"] == "frozenlake")].iloc[0]
     assert f"{100 * float(first['value']):.3g} % [" in rows[0][1] and "(paper: 34 ± 2)" in rows[0][1]
     for verdict in VERDICTS:
@@ -169,7 +170,8 @@ def test_same_results_same_bytes(built, tmp_path):
 
 def test_what_is_missing_is_named_in_one_line(built, tmp_path):
     config, root = built
-    for name in ("results/made_up/tables/claims.csv", "paper_figures/made_up/fig_controls.png", "docs/deviations.md"):
+    files = ["results/made_up/tables/claims.csv", "paper_figures/made_up/fig_controls.png"]
+    for name in [*files, "workflow/report/fig_claims.rst"]:
         clone = tmp_path / name.replace("/", "_")
         shutil.copytree(root, clone)
         (clone / name).unlink()

@@ -1,8 +1,8 @@
 # Tables -> verdicts on the paper's claims -> one HTML file with everything.
-from rl_influence.analysis.claims import load_claims
+from rl_influence.analysis.claims import LEDGERS, load_claims
 
 REPORT = f"report/{STUDY.study}.html"
-CLAIMS = {name: f"{RESULTS}/tables/{name}.csv" for name in ("claims", "claims_checks")}
+CLAIMS = {name: f"{RESULTS}/{folder}/{name}.csv" for name, folder in LEDGERS.items()}
 JUDGED = {name: TABLE_FILES[name] for name in [*load_claims().tables, "missing_runs"] if name in TABLE_FILES}
 TABLE_FILES = TABLE_FILES | CLAIMS  # figures read them too
 
@@ -10,7 +10,7 @@ TABLE_FILES = TABLE_FILES | CLAIMS  # figures read them too
 rule claims:
     input:
         **JUDGED,
-        claims="config/claims.yaml",
+        rules="config/claims.yaml",
         catalogue=CATALOGUE,
     output:
         **CLAIMS,
@@ -35,7 +35,7 @@ rule html_report:
         tables=list(TABLE_FILES.values()),
         figures=[f"{DRAWN}/{name}.png" for name in STUDY.study_config.figures],
         captions=[f"workflow/report/{name}.rst" for name in STUDY.study_config.figures],
-        deviations="docs/deviations.md",
+        deviations=[name for name in ["docs/deviations.md"] if os.path.exists(name)],
         catalogue=CATALOGUE,
     output:
         REPORT,

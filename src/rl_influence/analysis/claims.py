@@ -21,7 +21,14 @@ from .contrasts import contrast, per_seed, rows_where
 from .curves import chosen_iif, reference_method
 from .reported import Reported, load_reported
 from .statistics import Interval
+from .tables import TABLES
 
+LEDGERS = {  # table -> its folder
+    "claims": "tables",
+    "claims_checks": "tables",
+    "runtime_claims": "runtimes",
+    "runtime_claims_checks": "runtimes",
+}
 VERDICTS = ("replicated", "partly", "not replicated", "cannot tell")
 AGAINST_REFERENCE = ("se_ave", "se_peak", "rt_peak")  # compared with standard PPO of the same seed
 QUANTITIES = {  # as readers know them
@@ -177,6 +184,40 @@ def evaluate(
         rows += checks
         verdicts.append(_claim_row(claim, outcomes, checks, reported))
     return pd.DataFrame(verdicts, columns=CLAIM_COLUMNS), pd.DataFrame(rows, columns=CHECK_COLUMNS)
+
+
+def ledgers(
+    claims: Claims, config: Config, tables: Mapping[str, pd.DataFrame], reported: Reported | None = None
+) -> dict[str, pd.DataFrame]:
+    """The tables `claims` and `claims_checks`, and the same of the claims that rest on runtimes, as `runtime_*`.
+
+    No two runs take the same time, so a claim on runtimes cannot be settled in a table that is the same for every
+    machine: there it is `cannot tell` and points to the other one. `complete` puts both together.
+    """
+    timed = {name for name, table in TABLES.items() if table.folder == "runtimes"}
+    numbers = [claim.claim for claim in claims.claims if timed & {check.table for check in claim.checks}]
+    steady = {name: table for name, table in tables.items() if name not in timed}
+    verdicts, checks = evaluate(claims, config, steady, reported)
+    verdicts.loc[verdicts["claim"].isin(numbers), "reason"] = "rests on runtimes: see runtimes/runtime_claims.csv"
+    both = evaluate(claims, config, tables, reported)
+    timed_verdicts, timed_checks = (table[table["claim"].isin(numbers)].reset_index(drop=True) for table in both)
+    return {
+        "claims": verdicts,
+        "claims_checks": checks,
+        "runtime_claims": timed_verdicts,
+        "runtime_claims_checks": timed_checks,
+    }
+
+
+def complete(tables: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Verdicts and checks of all claims, from the four tables of `ledgers`."""
+    numbers = tables["runtime_claims"]["claim"]
+    whole = []
+    for name in ("claims", "claims_checks"):
+        steady, timed = tables[name], tables[f"runtime_{name}"]
+        rows = [steady[~steady["claim"].isin(numbers)], timed]
+        whole.append(pd.concat([part for part in rows if len(part)]).sort_values("claim", kind="stable"))
+    return tuple(table.reset_index(drop=True) for table in whole)
 
 
 def verdict(claim: ClaimConfig, outcomes: list[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from rl_influence.analysis.claims import LEDGERS
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config, choose
 
@@ -34,7 +35,7 @@ def table_files(name: str, tables_dir: str | Path, runtimes_dir: str | Path) -> 
     """The files that a figure reads: table -> path."""
     _, tables = FIGURES[choose("figure", name, FIGURES)]
     folders = {"tables": Path(tables_dir), "runtimes": Path(runtimes_dir)}
-    return {t: folders[TABLES[t].folder if t in TABLES else "tables"] / f"{t}.csv" for t in tables}
+    return {t: folders[TABLES[t].folder if t in TABLES else LEDGERS[t]] / f"{t}.csv" for t in tables}
 
 
 def make(name: str, tables: dict[str, pd.DataFrame], config: Config) -> Figure:

@@ -7,12 +7,12 @@ import textwrap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rl_influence.analysis.claims import number_text
+from rl_influence.analysis.claims import LEDGERS, complete, number_text
 from rl_influence.config import Config
 
 from . import style
 
-TABLES = ("claims", "claims_checks")
+TABLES = tuple(LEDGERS)
 COLORS = {"replicated": "#0b55a5", "partly": "#b07800", "not replicated": "#c04a00", "cannot tell": "#666666"}
 MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
 LINE = 0.098  # inches
@@ -23,8 +23,8 @@ CLAIM_CHARACTERS, CHECK_CHARACTERS = 36, 82
 
 def draw(tables: dict, config: Config) -> Figure:
     rows = []
-    for claim in tables["claims"].to_dict("records"):
-        checks = tables["claims_checks"]
+    claims, checks = complete(tables)
+    for claim in claims.to_dict("records"):
         lines = _check_lines(checks[checks["claim"] == claim["claim"]].to_dict("records"), claim, config)
         words = textwrap.wrap(f"{claim['claim']}  {claim['statement']}", CLAIM_CHARACTERS, subsequent_indent="    ")
         rows.append((claim["verdict"], words, lines))
