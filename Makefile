@@ -28,7 +28,7 @@ report: $(READY)
 	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile $(CONFIG) html_report
 
 test: $(READY)
-	$(BIN)/python -m pytest $(if $(SLOW),,-m "not slow") $(TESTS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(if $(SLOW),,-m "not slow") $(TESTS)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
