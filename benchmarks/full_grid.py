@@ -1,0 +1,74 @@
+"""The paper's full grid from cached results: planning its jobs, and gathering and drawing 1,500 runs in the workflow."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+from tests.synthetic import write_synthetic_study
+
+from benchmarks.registry import Figure, benchmark
+from rl_influence.analysis.claims import LEDGERS
+from rl_influence.analysis.latex import LATEX
+from rl_influence.analysis.tables import TABLES
+from rl_influence.config import Config
+from rl_influence.figures import FIGURES
+
+METHODS = ["ppo", "iif_p6_25", "iif_p12_5", "iif_p25", "iif_p50", "iif_p100", "random", "advantage_h1", "advantage_h2"]
+METHODS += ["td_error", "ppo_noclip", "iif_p6_25_noclip", "iif_p12_5_noclip", "iif_p50_noclip"]
+METHODS += ["ppo_matched_updates", "iif_matched_updates", "difficulty"]
+SEEDS = list(range(12))
+GRID = [
+    {
+        "environments": ["frozenlake", "minigrid", "acrobot", "highway", "lunarlander", "bipedalwalker", "pong"],
+        "methods": METHODS,
+        "seeds": SEEDS,
+    },
+    {"environments": ["minigrid_adam", "lunarlander_adam"], "methods": ["ppo", "iif_p12_5", "random"], "seeds": SEEDS},
+]
+
+
+class Cost(NamedTuple):
+    clock_s: float
+    cpu_s: float
+    peak_mb: float  # of the largest process so far
+
+
+def snakemake(root: Path, *arguments: str) -> Cost:
+    """What a call costs with all of its jobs."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [sys.executable, "-m", "snakemake", "--configfile", "config/full.yaml", "--cores", "2", *arguments]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(clock, cpu, after.ru_maxrss / 1024)
+
+
+@benchmark("full_grid")
+def full_grid() -> Iterator[Figure]:
+    """Clock time on 2 cores, so on an idle machine; CPU time beside it. The runs are made up."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in ("config", "workflow", "docs"):
+            shutil.copytree(name, root / name)
+        figures = [name for name, (_, tables) in FIGURES.items() if {*tables} <= {*TABLES, *LEDGERS}]
+        study = {"study": "full", "grid": GRID, "figures": figures}
+        (root / "config/full.yaml").write_text(yaml.safe_dump(study | {"tables": list(LATEX)}))
+        config = Config(root / "config/full.yaml")
+        plan = snakemake(root, "--dry-run")
+        detail = f"{len(config.runs)} runs to train; {plan.cpu_s:.1f} s of CPU"
+        yield Figure("full_grid_plan", plan.clock_s, "s", "<=", 20, detail)
+        write_synthetic_study(root, config)
+        drawn = snakemake(root, "--snakefile", "workflow/figures.smk")
+        rounds = sum(run.spec.rounds for run in config.runs)
+        detail = f"{len(config.runs)} runs, {rounds} rounds; {drawn.cpu_s:.0f} s of CPU"
+        yield Figure("full_grid_draw", drawn.clock_s, "s", "<=", 120, detail)
+        yield Figure("full_grid_memory", drawn.peak_mb, "MB", "<=", 2000, "largest process")
