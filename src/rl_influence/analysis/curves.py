@@ -15,6 +15,7 @@ import pandas as pd
 from rl_influence.config import Config, ConfigError, Run, RunSpec
 from rl_influence.provenance import (
     CURVE_COLUMNS,
+    RUN_FILES,
     TIMING_COLUMNS,
     ResultError,
     check_run,
@@ -236,7 +237,7 @@ def _check_curve(path: Path, curve: dict[str, list], spec: RunSpec) -> None:
 def _reason(error: str, root: Path, folder: Path) -> str:
     """Why a run is missing, without the machine's own paths; names what lies there in its stead."""
     name = folder.name
-    if not (root / folder).is_dir():
+    if not any((root / folder / file).exists() for file in RUN_FILES):  # snakemake makes the folder before the run ends
         others = sorted(path.name for path in (root / folder.parent).glob(f"{name.split('-')[0]}-*") if path.is_dir())
         found = f"; only another configuration or version: {', '.join(others)}" if others else ""
         return f"no folder {name}{found}"
