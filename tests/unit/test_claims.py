@@ -84,9 +84,20 @@ def test_four_verdicts_from_results_and_a_flip_when_the_data_flip(tmp_path):
 def test_a_missing_run_is_cannot_tell_and_is_named(tmp_path):
     lost = [("ppo", 1), ("random", 2)]
     found, rows = result(tmp_path, rising(EARLIER), SAVES, skip=lambda run: (run.method, run.seed) in lost)
-    assert found["verdict"] == "cannot tell" and found["reason"] == "1 run is missing"
+    assert found["verdict"] == "cannot tell" and found["reason"] == "1 run is missing; 0 of 1 checks hold, 0 fail"
     assert found["missing"] == "frozenlake ppo seed 1"  # the random run plays no part in this claim
     assert rows[["outcome", "n", "expected"]].to_numpy().tolist() == [["missing", 2, 3]]
+
+
+def test_missing_runs_of_a_method_are_named_together(tmp_path):
+    both = check(environments=("frozenlake", "acrobot"), minus={"method": "random"}, above=0)
+    found, _ = result(
+        tmp_path, rising(EARLIER), both, environments=("frozenlake", "acrobot"), replicated=2, partly=1,
+        skip=lambda run: run.environment == "acrobot" and run.seed > 0,
+    )  # fmt: skip
+    assert found["missing"] == "acrobot iif_p50 seeds 1, 2; acrobot random seeds 1, 2"
+    assert found["verdict"] == "cannot tell"  # although one check holds already
+    assert found["reason"] == "4 runs are missing; 1 of 2 checks hold, 0 fail"
 
 
 def test_what_the_study_lacks_is_not_tested_and_named(tmp_path):

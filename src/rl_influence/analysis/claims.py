@@ -8,7 +8,7 @@ are shown beside ours and enter no verdict.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -147,7 +147,7 @@ class Outcome:
     unreached: float = 0.0
     bound: str = ""
     reason: str = ""
-    missing: tuple[str, ...] = field(default=())
+    missing: tuple[tuple[str, str, int], ...] = ()  # environment, method, seed
 
 
 def load_claims(folder: str | Path = CATALOGUE) -> Claims:
@@ -329,18 +329,26 @@ def _expected(
     return seeds, "" if seeds else f"a common seed of {environment} {', '.join(methods)}"
 
 
-def _missing(environment: str, methods: list[str], seeds: set[int], missing_runs: pd.DataFrame) -> tuple[str, ...]:
-    """Runs that a check needs and that are not there."""
+def _missing(environment: str, methods: list[str], seeds: set[int], missing_runs: pd.DataFrame) -> tuple:
+    """Runs that a check needs and that are not there: environment, method, seed."""
     rows = missing_runs[missing_runs["environment"].astype(str) == environment]
     return tuple(
-        f"{environment} {method} seed {seed}"
+        (environment, method, seed)
         for method, seed in zip(rows["method"].astype(str), rows["seed"], strict=True)
         if seed in seeds and method in methods
     )
 
 
-def _runs_missing(missing: Sequence[str]) -> str:
+def _runs_missing(missing: Sequence) -> str:
     return f"{len(missing)} run{'s are' if len(missing) > 1 else ' is'} missing"
+
+
+def _named(missing: Sequence[tuple[str, str, int]]) -> str:
+    """`highway ppo seeds 1, 2; highway random seed 1`."""
+    seeds: dict[str, list[str]] = {}
+    for environment, method, seed in missing:
+        seeds.setdefault(f"{environment} {method}", []).append(str(seed))
+    return "; ".join(f"{run} seed{'s' if len(x) > 1 else ''} {', '.join(x)}" for run, x in seeds.items())
 
 
 def _unreached(rows: pd.DataFrame, quantity: str) -> float:
@@ -373,7 +381,7 @@ def _check_row(number: int, outcome: Outcome, config: Config, reported: Reported
         "unit": "fraction" if check.percent else "s" if check.quantity.endswith("_s") else "",
         "outcome": outcome.outcome,
         "reason": outcome.reason,
-        "missing": "; ".join(outcome.missing),
+        "missing": _named(outcome.missing),
     }
 
 
@@ -403,10 +411,9 @@ def _claim_row(claim: ClaimConfig, outcomes: list[Outcome], checks: list[dict], 
     counts = {name: found.count(name) for name in ("holds", "fails", "undecided", "not tested")}
     if claim.not_run:
         reason = claim.not_run
-    elif missing:
-        reason = _runs_missing(missing)
     else:
-        reason = f"{counts['holds']} of {len(found)} checks hold, {counts['fails']} fail"
+        reason = f"{_runs_missing(missing)}; " if missing else ""
+        reason += f"{counts['holds']} of {len(found)} checks hold, {counts['fails']} fail"
         reason += f", {counts['undecided']} undecided" if counts["undecided"] else ""
         reason += f", {counts['not tested']} not tested" if counts["not tested"] else ""
     papers = [f"{row['environment']} {row['paper']}" for row in checks if row["paper"]]
@@ -423,7 +430,7 @@ def _claim_row(claim: ClaimConfig, outcomes: list[Outcome], checks: list[dict], 
         **{name.replace(" ", "_"): count for name, count in counts.items()},
         "paper": "; ".join(dict.fromkeys(papers)),
         "ours": "; ".join(dict.fromkeys(ours)),
-        "missing": "; ".join(missing),
+        "missing": _named(missing),
         "absent": absent,
     }
 
