@@ -24,7 +24,9 @@ def draw(tables: dict, config: Config) -> Figure:
         if (environment, method) in grid
     ]
     rows = [row for row in rows if panels.find(tables["efficiency"], *row) is not None]
-    if not any(panels.find(tables["efficiency"], *row)["n"] for row in rows):
+    begun = {row[0] for row in rows if panels.find(tables["efficiency"], *row)["n"]}
+    rows = [row for row in rows if row[0] in begun]  # what is missing is listed below the figure
+    if not rows:
         raise style.FigureError("fig06_efficiency: nothing to draw, IIF and random have no finished run beside PPO's")
     places, labels, previous = [], [], None
     for environment, method in rows:
