@@ -120,7 +120,7 @@ def _score(options: argparse.Namespace) -> None:
     try:
         write_atomic(path, table.to_parquet(index=False))
     except ImportError:
-        raise ConfigError("tables of scores need the package pyarrow: pip install pyarrow") from None
+        raise ConfigError("tables of scores need the package pyarrow: pip install 'rl-influence[parquet]'") from None
     print(_extremes(table, options.show))
     print(f"\n{len(table)} records: {path}")
 
