@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from rl_influence.analysis.claims import CheckConfig, ClaimConfig, Claims
 from rl_influence.config import (
     IDENTIFIER,
     Closed,
@@ -37,6 +38,9 @@ SECTIONS: dict[type[Closed], str] = {
     MethodConfig: "A method: one entry of `config/methods.yaml`",
     SelectionConfig: "A method's `selection`",
     PPOOverride: "A method's `ppo`",
+    Claims: "The claims: `config/claims.yaml`",
+    ClaimConfig: "A claim",
+    CheckConfig: "A check of a claim",
 }
 INTRODUCTION = """\
 # Configuration
@@ -59,20 +63,22 @@ the file, the key, the value and the choices. Numbers may be written as text (`"
 for numbers, and YAML's aliases are not read.
 
 `paper_reported.yaml` holds the numbers that the paper prints. They are shown beside ours and used nowhere else.
+`claims.yaml` holds what the paper claims and by which rules our numbers confirm it or not.
 
-The tables below are generated from the models in `src/rl_influence/config.py` (`python -m rl_influence.schemas`), and
-so are the JSON schemas in `workflow/schemas/`, which editors can use: put
+The tables below are generated from the models in `src/rl_influence/config.py` and `analysis/claims.py` (`python -m
+rl_influence.schemas`), and so are the JSON schemas in `workflow/schemas/`, which editors can use: put
 `# yaml-language-server: $schema=../workflow/schemas/study.schema.json` on a study's first line.
 """
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Name -> JSON schema of the study's, an environment's and the methods' file."""
+    """Name -> JSON schema of the study's, an environment's, the methods' and the claims' file."""
     methods = TypeAdapter(dict[Identifier, MethodConfig]).json_schema()
     return {
         "study": StudyConfig.model_json_schema(),
         "environment": EnvironmentConfig.model_json_schema(),
         "methods": methods | {"title": "Methods", "additionalProperties": False},
+        "claims": Claims.model_json_schema(),
     }
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +13,8 @@ from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.statistics import Interval
 from rl_influence.analysis.tables import TABLES, make_tables
-from rl_influence.config import Config, ConfigError, parse
+from rl_influence.config import Config, ConfigError, parse, read_yaml
+from rl_influence.schemas import schemas
 from synthetic import CATALOGUE, study, write_synthetic_study
 
 ROUNDS = 20
@@ -245,6 +247,13 @@ def test_all_claims_are_there_once_and_their_references_exist():
                 for path in one.reported:
                     assert claims.reference_text(reported, path.format(environment=environment, method=where["method"]))
         assert all(claims.reference_text(reported, path) for path in entry.reported)
+
+
+def test_the_file_satisfies_the_schema_that_editors_see():
+    data = read_yaml(CATALOGUE / "claims.yaml")
+    jsonschema.validate(data, schemas()["claims"])
+    with pytest.raises(jsonschema.ValidationError, match="Additional properties"):
+        jsonschema.validate(data | {"claim": []}, schemas()["claims"])
 
 
 def test_checks_name_columns_that_their_tables_have(tmp_path):

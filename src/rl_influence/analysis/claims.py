@@ -55,20 +55,26 @@ Scalar = str | float
 
 
 class CheckConfig(Closed):
-    """One number against a threshold, in each of some environments; config/claims.yaml says what the keys mean."""
+    """One number, a mean over seeds with its 95 % t interval, against a threshold; made in each of its environments."""
 
-    environments: tuple[Identifier, ...] = Field(min_length=1)
-    table: Identifier
-    where: dict[Identifier, Scalar]
-    minus: dict[Identifier, Scalar] | None = None
-    quantity: Identifier
-    over: Identifier | None = None
-    above: float | None = None
-    below: float | None = None
-    negligible: float = Field(0, ge=0)
-    of: Identifier | None = None
-    percent: bool = False
-    reported: tuple[Text, ...] = ()
+    environments: tuple[Identifier, ...] = Field(min_length=1, description="a check is made in each of them")
+    table: Identifier = Field(description="a table of the study with a row or more per seed")
+    where: dict[Identifier, Scalar] = Field(
+        description="column -> value of the rows that count; `method: chosen` is IIF at the environment's own p"
+    )
+    minus: dict[Identifier, Scalar] | None = Field(
+        None, description="take the difference, by seed, to the rows with these values instead"
+    )
+    quantity: Identifier = Field(description="column that is averaged within each seed")
+    over: Identifier | None = Field(None, description="column that `quantity` is divided by, row by row")
+    above: float | None = Field(None, description="the claim says that the number is above this")
+    below: float | None = Field(None, description="the claim says that the number is below this")
+    negligible: float = Field(0, ge=0, description="an effect that is surely smaller than this fails")
+    of: Identifier | None = Field(None, description="column whose mean `negligible` is a share of")
+    percent: bool = Field(False, description="print the number in percent")
+    reported: tuple[Text, ...] = Field(
+        (), description="the paper's numbers: places in paper_reported.yaml; {environment} and {method} are filled in"
+    )
 
     @model_validator(mode="after")
     def _one_direction(self) -> CheckConfig:
@@ -80,14 +86,14 @@ class CheckConfig(Closed):
 class ClaimConfig(Closed):
     """A claim, its checks, and how many of them make it replicated or partly replicated."""
 
-    claim: int = Field(ge=1)
-    statement: Text
-    source: Text
-    checks: tuple[CheckConfig, ...] = ()
-    replicated: int | None = Field(None, ge=1)
-    partly: int | None = Field(None, ge=1)
-    not_run: Text | None = None
-    reported: tuple[Text, ...] = ()
+    claim: int = Field(ge=1, description="number")
+    statement: Text = Field(description="what the paper says, in our own words")
+    source: Text = Field(description="where in the paper")
+    checks: tuple[CheckConfig, ...] = Field((), description="what is measured")
+    replicated: int | None = Field(None, ge=1, description="so many checks must hold")
+    partly: int | None = Field(None, ge=1, description="so many for `partly`")
+    not_run: Text | None = Field(None, description="instead of checks: why the claim is not tested at all")
+    reported: tuple[Text, ...] = Field((), description="the paper's numbers of a claim without checks")
 
     @model_validator(mode="after")
     def _rule_fits(self) -> ClaimConfig:
@@ -118,9 +124,9 @@ class ClaimConfig(Closed):
 
 
 class Claims(Closed):
-    """`config/claims.yaml`."""
+    """What the paper claims, and when our results confirm it; the file's head says how a verdict comes about."""
 
-    claims: tuple[ClaimConfig, ...] = Field(min_length=1)
+    claims: tuple[ClaimConfig, ...] = Field(min_length=1, description="each number once")
 
     @model_validator(mode="after")
     def _no_repeats(self) -> Claims:
