@@ -9,6 +9,7 @@ runs in the tests tell whether the numbers changed.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import os
@@ -47,6 +48,7 @@ def run_directory(study: str, run: Run) -> Path:
     return Path("results", study, "runs", run.environment, run.method, f"seed{run.seed}-{fingerprint(run.spec)[:8]}")
 
 
+@functools.cache
 def code_fingerprint() -> str:
     """Hash of the package's modules that training imports, whoever starts it (the command line, a workflow, a test)."""
     digest = hashlib.sha256()

@@ -316,6 +316,7 @@ def test_a_damaged_newest_state_falls_back(tmp_path, save_always):
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_a_state_that_the_environment_cannot_continue_from_is_named(tmp_path, save_always):
     one = spec("acrobot", rounds=2)
     with pytest.raises(Killed):
@@ -494,6 +495,7 @@ def test_unusual_settings_end_with_finite_weights(changes, tmp_path):
     assert np.isfinite(final).all() and len(load_run(tmp_path, one)) == 3
 
 
+@pytest.mark.slow
 def test_test_episodes_that_do_not_end_are_reported(tmp_path):
     data = spec("acrobot", rounds=1).model_dump()
     data["evaluation"] |= {"max_steps": 5}
