@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rl_influence.analysis.true_advantages import monte_carlo_advantages
 from rl_influence.attribution import FReturn, influence_scores
 from rl_influence.config import PPOConfig, RunSpec
 from rl_influence.networks import ActorCritic
@@ -164,6 +163,8 @@ def select(
     elif kind == "difficulty":
         kept = drop_extreme_rewards(records.rewards, number_dropped(scores, fraction), generator)
     elif kind in ("advantage_h1", "advantage_h2"):
+        from rl_influence.analysis.true_advantages import monte_carlo_advantages  # brings pandas: half a second
+
         true = monte_carlo_advantages(records, gamma=spec.ppo.gamma)
         kept = drop_by_advantage(records.advantages, true, fraction, heuristic=kind)
     else:

@@ -10,11 +10,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import nn
 
+from benchmarks.sb3 import sb3_ppo
 from rl_influence.config import PPOConfig, load_environments
 from rl_influence.environments import make_env, make_sampler
 from rl_influence.inference import Inference
@@ -33,50 +32,11 @@ SPACES = {
 }
 
 
-class MiniGridCNN(BaseFeaturesExtractor):
-    def __init__(self, observation_space):
-        super().__init__(observation_space, 64)
-        self.net = nn.Sequential(
-            nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 64), nn.ReLU()
-        )
-
-    def forward(self, observations):
-        return self.net(observations)
-
-
 class Spaces(gym.Env):
     """An environment that is never stepped."""
 
     def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space
-
-
-def sb3_ppo(network, env, config, **kwargs):
-    """Stable-Baselines3's PPO with the same architecture and settings."""
-    policy_kwargs = {
-        "net_arch": {"pi": [64, 64], "vf": [64, 64]},
-        "optimizer_class": {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[config.optimizer],
-    }
-    if network != "mlp":
-        policy_kwargs["features_extractor_class"] = {"minigrid_cnn": MiniGridCNN, "nature_cnn": NatureCNN}[network]
-    return PPO(
-        "MlpPolicy" if network == "mlp" else "CnnPolicy",
-        env,
-        learning_rate=config.learning_rate,
-        n_steps=config.n_steps,
-        batch_size=config.batch_size,
-        n_epochs=config.n_epochs,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        clip_range=config.clip_range,
-        ent_coef=config.entropy_coef,
-        vf_coef=config.value_coef,
-        max_grad_norm=float("inf") if config.max_grad_norm is None else config.max_grad_norm,
-        normalize_advantage=config.normalize_advantage,
-        policy_kwargs=policy_kwargs,
-        device="cpu",
-        **kwargs,
-    )
 
 
 def sb3_name(network, name):

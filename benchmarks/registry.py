@@ -1,0 +1,95 @@
+"""What a benchmark is, and how its figures are printed and kept."""
+
+from __future__ import annotations
+
+import csv
+import io
+import operator
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from rl_influence.provenance import package_versions, processor, write_atomic
+
+OPERATORS = {">=": operator.ge, "<=": operator.le}
+FIGURE_COLUMNS = ("name", "value", "unit", "op", "target", "verdict", "detail")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured value and its target; `detail` says what it was made of."""
+
+    name: str
+    value: float
+    unit: str
+    op: str
+    target: float
+    detail: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return "ok" if OPERATORS[self.op](self.value, self.target) else "short"
+
+    def line(self) -> str:
+        return f"{self.name} {self.value:.4g} {self.unit} target {self.op} {self.target:g} {self.verdict}"
+
+    def row(self) -> dict[str, str]:
+        """Cells of `FIGURE_COLUMNS`."""
+        cells = (self.name, f"{self.value:.4g}", self.unit, self.op, f"{self.target:g}", self.verdict, self.detail)
+        return dict(zip(FIGURE_COLUMNS, cells, strict=True))
+
+
+Benchmark = Callable[[], Iterator[Figure]]
+benchmarks: dict[str, Benchmark] = {}
+
+
+def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
+    """Registers a function that yields figures."""
+
+    def register(function: Benchmark) -> Benchmark:
+        assert name not in benchmarks, name
+        benchmarks[name] = function
+        return function
+
+    return register
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """CPU time of one call: other jobs on the machine weigh less in it than in the clock's time."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def side_by_side(*functions: Callable[[], object], repeats: int) -> list[float]:
+    """Median CPU seconds of each, called in turn; a first call of each is not counted."""
+    times = [[cpu_seconds(function) for function in functions] for _ in range(repeats + 1)]
+    return [median(column) for column in zip(*times[1:], strict=True)]
+
+
+def machine() -> dict[str, str]:
+    """Columns that name where a figure was measured."""
+    versions = package_versions() | {"stable-baselines3": version("stable-baselines3")}
+    host = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "processor": processor(), "cores": str(os.cpu_count())}
+    return host | dict(sorted(versions.items()))
+
+
+def save(figures: list[Figure], path: Path) -> None:
+    """Replaces the figures' rows in a table and leaves those of other figures as they are."""
+    rows = {}
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = {row["name"]: row for row in csv.DictReader(file)}
+    where = machine()
+    rows |= {figure.name: figure.row() | where for figure in figures}
+    columns = list(dict.fromkeys([*FIGURE_COLUMNS, *where, *(column for row in rows.values() for column in row)]))
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows.values())
+    write_atomic(path, table.getvalue().encode())

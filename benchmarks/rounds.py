@@ -1,0 +1,79 @@
+"""Rounds of training: ours against Stable-Baselines3's, what influence adds, and what an exact evaluation costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from benchmarks.registry import Figure, benchmark, cpu_seconds, side_by_side
+from benchmarks.sb3 import sb3_ppo
+from rl_influence.config import RunSpec, SelectionConfig, load_run_spec
+from rl_influence.environments import make_env
+from rl_influence.evaluation import evaluate
+from rl_influence.training import Clock, Trainer
+
+REPEATS = 5
+
+
+def run_spec(environment: str, *, influence: bool) -> RunSpec:
+    """PPO or IIF at the paper's p, sampling from gymnasium, which is what Stable-Baselines3 does."""
+    spec = load_run_spec(environment=environment, method="ppo", seed=0)
+    env = spec.environment.model_copy(update={"engine": "gymnasium"})
+    selection = SelectionConfig(kind="influence", drop_percent=env.drop_percent) if influence else spec.selection
+    return spec.model_copy(update={"environment": env, "selection": selection})
+
+
+def speed(environment: str, target: float) -> None:
+    """Registers the comparison of whole rounds (sampling and optimisation) on one environment."""
+
+    @benchmark(f"speed_{environment}")
+    def compare() -> Iterator[Figure]:
+        spec = run_spec(environment, influence=False)
+        trainer = Trainer(spec)
+        env = make_env(spec.environment)
+        model = sb3_ppo(spec.environment.network, env, spec.ppo, seed=0)
+        ours, theirs = side_by_side(
+            lambda: trainer.train_round(Clock()),
+            lambda: model.learn(spec.ppo.n_steps, reset_num_timesteps=False),
+            repeats=REPEATS,
+        )
+        detail = f"{ours:.3f} s a round against {theirs:.3f} s"
+        yield Figure(f"speed_{environment}", theirs / ours, "x", ">=", target, detail)
+
+
+speed("frozenlake", 6)
+speed("acrobot", 6)
+speed("minigrid", 2)
+
+
+@benchmark("influence_share")
+def influence_share() -> Iterator[Figure]:
+    """Share of an IIF round (sampling, influence, optimisation) that scoring and selecting take."""
+    for environment in ("frozenlake", "acrobot", "minigrid"):
+        trainer = Trainer(run_spec(environment, influence=True))
+        influence, total = [], []
+        for _ in range(REPEATS + 1):
+            clock = Clock()
+            trainer.train_round(clock)
+            influence.append(clock.seconds["influence_s"])
+            total.append(sum(clock.seconds.values()))
+        share = median(part / whole for part, whole in zip(influence[1:], total[1:], strict=True))
+        detail = f"{1e3 * median(influence[1:]):.1f} ms of {median(total[1:]):.3f} s"
+        yield Figure(f"influence_share_{environment}", 100 * share, "%", "<=", 3, detail)
+
+
+@benchmark("exact_evaluation")
+def exact_evaluation() -> Iterator[Figure]:
+    """One exact test return of a policy that has trained a round, with the tables already there."""
+    for environment in ("frozenlake", "minigrid"):
+        spec = run_spec(environment, influence=False)
+        trainer = Trainer(spec)
+        trainer.train_round(Clock())
+
+        def once(spec: RunSpec = spec, trainer: Trainer = trainer) -> None:
+            evaluate(trainer.policy, spec.environment, spec.evaluation, 0)
+
+        tables = cpu_seconds(once)
+        (seconds,) = side_by_side(once, repeats=20)
+        detail = f"the first, which builds the tables, {1e3 * tables:.0f} ms"
+        yield Figure(f"exact_evaluation_{environment}", 1e3 * seconds, "ms", "<=", 20, detail)
