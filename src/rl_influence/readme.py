@@ -26,7 +26,7 @@ def efficiency(tables: Path, config: Config) -> str:
     ]
     for row in frame.to_dict("records"):
         environment = row["environment"]
-        if row["method"] != chosen_iif(config, environment):
+        if row["method"] != chosen_iif(config, environment) or not row["n"]:
             continue
         p = config.environment(environment).drop_percent
         cells = [config.environment(environment).label, f"{p:g} %", f"{row['n']} of {row['expected']}"]
@@ -36,6 +36,26 @@ def efficiency(tables: Path, config: Config) -> str:
             paper = f"{_percent(row['paper_' + name])} ± {_percent(row['paper_' + name + '_spread'])} %"
             cells.append(paper if pd.notna(row["paper_" + name]) else "–")
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def levels(tables: Path, config: Config) -> str:
+    """Rounds that IIF saves at parts of PPO's range."""
+    frame = pd.read_csv(tables / "efficiency_levels.csv")
+    fractions = sorted(frame["fraction"].unique())
+    lines = [
+        f"| rounds saved at … of PPO's rise | {' | '.join(f'{100 * fraction:g} %' for fraction in fractions)} |",
+        f"|---|{'---|' * len(fractions)}",
+    ]
+    for environment, rows in frame.groupby("environment", sort=False):
+        rows = rows[(rows["method"] == chosen_iif(config, environment)) & (rows["n"] > 0)].set_index("fraction")
+        if rows.empty:
+            continue
+        cells = [
+            f"{'≤ ' if rows.loc[fraction, 'unreached'] else ''}{_percent(rows.loc[fraction, 'reduction'])} %"
+            for fraction in fractions
+        ]
+        lines.append(f"| {config.environment(environment).label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -50,7 +70,7 @@ def missing(tables: Path, config: Config) -> str:
     return f"{len(frame)} of the study's {total} runs are missing and enter no mean: {listed}."
 
 
-BLOCKS = {"efficiency": efficiency, "missing": missing}
+BLOCKS = {"efficiency": efficiency, "levels": levels, "missing": missing}
 
 
 def render(text: str, tables: Path, config: Config) -> str:
