@@ -65,9 +65,12 @@ def missing(tables: Path, config: Config) -> str:
     total = len(config.runs)
     if frame.empty:
         return f"All {total} runs of the study are there."
-    counts = frame.groupby(["environment", "method"], sort=False)["seed"].count()
-    listed = ", ".join(f"{environment} {method} ({n})" for (environment, method), n in counts.items())
-    return f"{len(frame)} of the study's {total} runs are missing and enter no mean: {listed}."
+    counts = frame.groupby("environment", sort=False)["seed"].count()
+    listed = ", ".join(f"{config.environment(name).label} {n}" for name, n in counts.items())
+    return (
+        f"{len(frame)} of the study's {total} runs are missing and enter no mean ({listed}): "
+        f"[missing_runs.csv](results/{config.study}/tables/missing_runs.csv)."
+    )
 
 
 BLOCKS = {"efficiency": efficiency, "levels": levels, "missing": missing}
