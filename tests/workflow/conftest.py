@@ -19,6 +19,9 @@ class Workspace:
         self.path = path
         for name in ("config", "workflow"):
             shutil.copytree(ROOT / name, path / name)
+        for name in ("environment.yml", "docs/deviations.md"):
+            (path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, path / name)
 
     def add_results(self) -> None:
         """The results that git tracks, as a fresh clone has them."""
