@@ -16,11 +16,11 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, number_text
-from rl_influence.analysis.curves import VERSIONS, leftover_runs
+from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES
-from rl_influence.provenance import RESULTS_VERSION, ResultError, package_versions, write_atomic
+from rl_influence.provenance import ResultError, package_versions, write_atomic
 
 SHOWN = {  # table -> title, what it says
     "efficiency": (
@@ -238,14 +238,12 @@ def _deviations(path: Path) -> str:
 
 def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
     runs, missing = tables["runs"], tables["missing_runs"]
-    there = runs[runs["reason"] == ""]
-    digest = hashlib.sha256("\n".join(sorted(there["fingerprint"])).encode()).hexdigest()[:16]
     versions = _versions(runs)
     left = leftover_runs(config, root)
     now = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     parts = [
-        f"<p>{len(there)} of {len(runs)} runs; results version {RESULTS_VERSION}; digest of the runs' fingerprints "
-        f"<code>{digest}</code>. Every number above comes from these runs and from no other.</p>",
+        f"<p>{escape(runs_behind(runs, config.study).capitalize())}. Every number above comes from these runs and from "
+        "no other; the same line stands in the metadata of every figure's file.</p>",
         f'<h3 id="versions">Versions that made the runs</h3>{_html_table(pd.DataFrame(versions))}',
         '<p class="warning">More than one: results of different code or packages stand side by side.</p>'
         if len(versions) > 1

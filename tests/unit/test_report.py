@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from rl_influence import figures
 from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, ledgers, load_claims
@@ -135,6 +136,16 @@ def test_every_figure_and_table_has_a_caption_and_its_source(page):
 def test_every_registered_figure_has_a_caption_file():
     for name in figures.FIGURES:
         assert (REPOSITORY / f"workflow/report/{name}.rst").is_file()
+
+
+def test_figures_and_page_name_the_same_runs(page, built):
+    _, root = built
+    with Image.open(root / "paper_figures/made_up/fig_controls.png") as image:
+        source = image.text["Description"]
+    assert re.match(r"study made_up: 41 of 42 runs, results version \d+, digest .* [0-9a-f]{16}; ", source)
+    assert source[1:] in text_of(page)
+    pdf = (root / "paper_figures/made_up/fig_controls.pdf").read_bytes()
+    assert source[:30].encode() in pdf
 
 
 def test_more_than_one_version_is_a_warning(built, tmp_path):

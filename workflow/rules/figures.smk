@@ -7,6 +7,7 @@ FIGURES = [f"{DRAWN}/{name}.{kind}" for name in STUDY.study_config.figures for k
 rule figure:
     input:
         tables=lambda wildcards: [TABLE_FILES[name] for name in FIGURE_MAKERS[wildcards.name][1]],
+        runs=TABLE_FILES["runs"],
         catalogue=CATALOGUE,
     output:
         pdf=f"{DRAWN}/{{name}}.pdf",

@@ -35,6 +35,7 @@ rule tables:
 rule print_table:
     input:
         table=lambda wildcards: TABLE_FILES[wildcards.name],
+        runs=TABLE_FILES["runs"],
         catalogue=CATALOGUE,
     output:
         tex=report(f"{DRAWN}/{{name}}.tex", caption="../report/table.rst", category="Tables"),

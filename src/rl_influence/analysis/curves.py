@@ -6,6 +6,7 @@ configuration's is named with its reason and contributes nothing.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 from rl_influence.config import Config, ConfigError, Run, RunSpec
 from rl_influence.provenance import (
     CURVE_COLUMNS,
+    RESULTS_VERSION,
     RUN_FILES,
     TIMING_COLUMNS,
     ResultError,
@@ -92,6 +94,16 @@ def leftover_runs(config: Config, root: str | Path = ".") -> list[str]:
     expected = {run_directory(config.study, run) for run in config.runs}
     folders = (path.relative_to(root) for path in Path(root, "results", config.study, "runs").glob("*/*/seed*"))
     return sorted(path.as_posix() for path in folders if path not in expected)
+
+
+def runs_behind(runs: pd.DataFrame, study: str) -> str:
+    """What figures and printed tables say of their runs; `runs` is the table of that name, which lists them all."""
+    there = sorted(runs.loc[runs["reason"].isna() | (runs["reason"] == ""), "fingerprint"])
+    digest = hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
+    return (
+        f"study {study}: {len(there)} of {len(runs)} runs, results version {RESULTS_VERSION}, digest of their "
+        f"fingerprints {digest}; see results/{study}/tables/runs.csv"
+    )
 
 
 # Which method is which, from what methods do (an id is an opaque name).

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rl_influence.analysis.claims import LEDGERS
+from rl_influence.analysis.curves import runs_behind
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config, choose
 
@@ -60,16 +61,18 @@ def draw(
 ) -> None:
     """Reads a figure's tables and writes it as PDF and PNG; the same tables give the same bytes.
 
+    The files' metadata name the runs behind them, from the table `runs`.
+
     Raises:
         ConfigError: for a name that is not in `FIGURES`.
         FigureError: if a table cannot be read or there is nothing to draw.
     """
     tables = {}
-    for table, path in table_files(name, tables_dir, runtimes_dir).items():
+    for table, path in (table_files(name, tables_dir, runtimes_dir) | {"runs": Path(tables_dir, "runs.csv")}).items():
         try:
             tables[table] = pd.read_csv(path, keep_default_na=False, na_values=[""])
         except (OSError, ValueError) as error:
             raise FigureError(f"{path}: cannot be read ({type(error).__name__})") from None
     figure = make(name, tables, config)
     with style.context():
-        style.save(figure, out_pdf, out_png)
+        style.save(figure, out_pdf, out_png, runs_behind(tables["runs"], config.study))

@@ -198,10 +198,14 @@ def limits(values, margin: float = 0.06) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def save(figure: Figure, out_pdf: str | Path, out_png: str | Path) -> None:
-    """PDF and PNG without dates or program versions: the same figure gives the same bytes."""
+def save(figure: Figure, out_pdf: str | Path, out_png: str | Path, source: str) -> None:
+    """PDF and PNG without dates or program versions: the same figure gives the same bytes.
+
+    `source` says in both files' metadata which runs they are made of.
+    """
     dated = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
+    place = {"pdf": "Subject", "png": "Description"}
     for path, kind in ((out_pdf, "pdf"), (out_png, "png")):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(dated[kind]))
+        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(dated[kind]) | {place[kind]: source})
         write_atomic(path, buffer.getvalue())
