@@ -55,14 +55,15 @@ def score(records: Records, policy: ActorCritic, config: PPOConfig, generator: n
     Advantages are normalised within mini-batches of a random order, as in a first epoch; the target's are raw.
     """
     normalised = normalize_in_minibatches(records.advantages, config.batch_size, generator)
-    backend = "ghost" if policy.is_mlp else "jvp"  # the faster one for either; equal to rounding
     # A score is the advantage times a slope that (s, a) alone decides. Each distinct (s, a) once: so equal records have
     # equal scores to the last bit, and which of them are dropped is decided by index, not by rounding.
-    _, states = distinct_observations(records.observations)
-    pairs = np.column_stack([states, records.actions.reshape(len(records), -1)])
-    _, first, pair = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    distinct, states = distinct_observations(records.observations)
+    first = pair = np.arange(len(records))
+    if len(distinct) < len(records) and records.actions.dtype.kind in "iu":
+        keys = states * (records.actions.max() + 1) + records.actions
+        _, first, pair = np.unique(keys, return_index=True, return_inverse=True)
     ones = np.ones(len(first), dtype=normalised.dtype)
-    slopes = influence_scores(policy, records[first], FReturn(records), advantages=ones, backend=backend).numpy()
+    slopes = influence_scores(policy, records[first], FReturn(records), advantages=ones).numpy()
     return normalised * slopes[pair]
 
 

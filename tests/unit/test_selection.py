@@ -246,11 +246,11 @@ def test_advantage_heuristics_estimate_the_truth_from_repeated_visits():
 
 TD_RECORDS = dict(
     rewards=[0.0, 1.0, 0.0, 0.0],
-    values=[1.0, 0.0, 0.0, 2.0],
+    values=[1.0, 0.0, 0.0, 1.0],
     next_values=[4.0, 8.0, 0.0, 8.0],
     terminated=[False, True, False, False],
     truncated=[False, False, False, True],
-)  # gamma 0.5: delta = 1, 1 (nothing follows), 0, 2 (its own last value follows); ranks 2, 3, 4, 1
+)  # gamma 0.5: delta = 1, 1 (nothing follows), 0, 3 (its own last value follows); ranks 2, 3, 4, 1
 
 
 def test_td_error_by_hand():
