@@ -85,7 +85,8 @@ def test_a_damaged_curve_is_named(copy, damage, message):
     assert result.returncode == 1
     assert "1 damaged run" in result.stdout and message in result.stdout, result.stdout
     assert "Traceback" not in result.stdout
-    assert copy.files("results/smoke/tables") in ({}, before)  # nothing half-written
+    left = copy.files("results/smoke/tables")  # snakemake removes a failed rule's tables; nothing is half-written
+    assert left.items() <= before.items()
 
 
 def test_results_of_another_configuration_are_not_used(copy):
