@@ -208,7 +208,7 @@ def test_every_altered_byte_is_noticed(name, folder):
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b"[" * 10**5, b"9" * 5000]
-    + [b'{"files_sha256": {}}', b'{"files_sha256": 3, "fingerprint": "x"}', b'{"fingerprint": "x", "files_sha256": [1]}'],
+    + [b'{"files_sha256": {}}', b'{"files_sha256": 3, "fingerprint": ""}', b'{"files_sha256": [1], "fingerprint": ""}'],
 )
 def test_what_is_no_manifest_is_refused_in_one_line(content, folder):
     (folder / "manifest.json").write_bytes(content)
