@@ -1,4 +1,4 @@
-"""The paper's full grid from cached results: planning its jobs, and gathering and drawing 1,500 runs in the workflow."""
+"""The paper's full grid from cached results: planning its jobs, and gathering and drawing 1,500 runs."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def full_grid() -> Iterator[Figure]:
         root = Path(folder)
         for name in ("config", "workflow", "docs"):
             shutil.copytree(name, root / name)
+        shutil.copy("environment.yml", root)
         figures = [name for name, (_, tables) in FIGURES.items() if {*tables} <= {*TABLES, *LEDGERS}]
         study = {"study": "full", "grid": GRID, "figures": figures}
         (root / "config/full.yaml").write_text(json.dumps(study | {"tables": list(LATEX)}))  # JSON is YAML
