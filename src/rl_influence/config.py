@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import itertools
 import json
 import re
 from pathlib import Path
@@ -52,6 +53,7 @@ FigureName = Literal[
     "fig_claims",
 ]
 TableName = Literal["efficiency", "final_returns", "table_2", "table_3", "table_4", "table_5"]
+AnalysisName = Literal["diagnosis", "agreement"]
 
 
 class ConfigError(ValueError):
@@ -200,6 +202,13 @@ class MethodConfig(Closed):
     ppo: PPOOverride = Field(default_factory=PPOOverride, description="what the method changes of PPO")
 
 
+def _no_repeats(value: tuple) -> tuple:
+    repeated = sorted({x for x in value if value.count(x) > 1})
+    if repeated:
+        raise ValueError(f"repeated: {', '.join(map(str, repeated))}")
+    return value
+
+
 class GridBlock(Closed):
     """environments x methods x seeds, all combined, with optional overrides."""
 
@@ -210,13 +219,32 @@ class GridBlock(Closed):
     evaluation_episodes: Episodes | None = Field(None, description="instead of the environment's episodes")
     evaluation_every: Count | None = Field(None, description="instead of the environment's every")
 
-    @field_validator("environments", "methods", "seeds")
+    _no_repeats = field_validator("environments", "methods", "seeds")(_no_repeats)
+
+
+class AnalysisBlock(Closed):
+    """An analysis of single rounds of some of the grid's runs. What a run is does not depend on it."""
+
+    analysis: AnalysisName = Field(description="what is computed, see docs/method.md")
+    environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
+    methods: tuple[Identifier, ...] = Field(("ppo",), min_length=1, description="ids in methods.yaml")
+    seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
+    rounds: tuple[Annotated[int, Field(ge=0, le=10**9)], ...] | Literal["all"] = Field(
+        description="rounds, 0 being the first, which the untrained policy collects; or `all`"
+    )
+
+    _no_repeats = field_validator("environments", "methods", "seeds")(_no_repeats)
+
+    @field_validator("rounds", mode="wrap")
     @classmethod
-    def _no_repeats(cls, value: tuple) -> tuple:
-        repeated = sorted({x for x in value if value.count(x) > 1})
-        if repeated:
-            raise ValueError(f"repeated: {', '.join(map(str, repeated))}")
-        return value
+    def _some_rounds(cls, value: Any, handler: Any) -> Any:
+        try:
+            rounds = handler(value)
+        except ValidationError:
+            rounds = ()
+        if not rounds or (rounds != "all" and len(set(rounds)) < len(rounds)):
+            raise ValueError("expected a list of different rounds from 0 on, or all")
+        return rounds
 
 
 class StudyConfig(Closed):
@@ -224,6 +252,7 @@ class StudyConfig(Closed):
 
     study: Identifier = Field(description="name of the results folder")
     grid: tuple[GridBlock, ...] = Field(min_length=1, description="blocks of runs; no run may be in two of them")
+    analyses: tuple[AnalysisBlock, ...] = Field((), description="analyses of single rounds of these runs")
     figures: tuple[FigureName, ...] = Field((), description="figures to draw")
     tables: tuple[TableName, ...] = Field((), description="tables to print (LaTeX); as CSV all are written")
 
@@ -266,6 +295,18 @@ class Run(Closed):
     spec: RunSpec
 
 
+class Analysis(Closed):
+    """An analysis of one run of a study.
+
+    Attributes:
+        rounds: the analysed rounds, rising.
+    """
+
+    name: AnalysisName
+    run: Run
+    rounds: tuple[int, ...]
+
+
 class Config:
     """A study together with the catalogue of environments and methods.
 
@@ -284,6 +325,7 @@ class Config:
         self.methods = load_methods(folder / "methods.yaml")
         self.environments = load_environments(folder / "environments")
         self.runs = self._runs()
+        self.analyses = self._analyses()
 
     @property
     def study(self) -> str:
@@ -318,6 +360,27 @@ class Config:
                             )
                         runs[key] = Run(environment=environment, method=method, seed=seed, spec=spec)
         return tuple(runs.values())
+
+    def _analyses(self) -> tuple[Analysis, ...]:
+        """Every analysis of every run, in the order of the study's blocks."""
+        runs = {(run.environment, run.method, run.seed): run for run in self.runs}
+        found: dict[tuple, Analysis] = {}
+        for number, block in enumerate(self.study_config.analyses, start=1):
+            for key in itertools.product(block.environments, block.methods, block.seeds):
+                environment, method, seed = key
+                who = f"{self.name}: analyses block {number} ({block.analysis}): "
+                who += f"environment {environment}, method {method}, seed {seed}"
+                if key not in runs:
+                    self.environment(environment), self.method(method)  # a misspelt name is said to be one
+                    raise ConfigError(f"{who} is not in the grid")
+                if (block.analysis, key) in found:
+                    raise ConfigError(f"{who} is repeated; put its rounds into one block")
+                last = runs[key].spec.rounds - 1
+                rounds = tuple(range(last + 1)) if block.rounds == "all" else tuple(sorted(block.rounds))
+                if rounds[-1] > last:
+                    raise ConfigError(f"{who}: round {rounds[-1]}: the run has rounds 0 (untrained policy) to {last}")
+                found[block.analysis, key] = Analysis(name=block.analysis, run=runs[key], rounds=rounds)
+        return tuple(found.values())
 
     def resolve(self, environment: str, method: str, seed: int, block: GridBlock | None = None) -> RunSpec:
         """One run's specification; `block` brings the study's overrides."""

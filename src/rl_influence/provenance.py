@@ -48,11 +48,18 @@ def run_directory(study: str, run: Run) -> Path:
     return Path("results", study, "runs", run.environment, run.method, f"seed{run.seed}-{fingerprint(run.spec)[:8]}")
 
 
+def snapshot_directory(study: str, run: Run) -> Path:
+    """Folder of a run's snapshots, relative to the folder that holds `results/`."""
+    directory = run_directory(study, run)
+    return Path("results", study, "snapshots", run.environment, run.method, directory.name)
+
+
 @functools.cache
-def code_fingerprint() -> str:
-    """Hash of the package's modules that training imports, whoever starts it (the command line, a workflow, a test)."""
+def code_fingerprint(start: str = "rl_influence.training") -> str:
+    """Hash of the package's modules that training (or `start`) imports, whoever starts it: the command line, a
+    workflow, a test."""
     digest = hashlib.sha256()
-    for name, path in sorted(imported_modules("rl_influence.training").items()):
+    for name, path in sorted(imported_modules(start).items()):
         digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, number_tex
 from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
-from rl_influence.figures import FIGURES
+from rl_influence.figures import FIGURES, FOLDERS
 from rl_influence.provenance import ResultError, package_versions, write_atomic
 
 SHOWN = {  # table -> title, what it says
@@ -293,9 +293,8 @@ def _sources(names: Iterable[str], config: Config, root: Path) -> str:
     """Which tables, with the first digits of their checksums."""
     parts = []
     for name in names:
-        folder = TABLES[name].folder if name in TABLES else LEDGERS[name]
-        path = root / "results" / config.study / folder / f"{name}.csv"
-        parts.append(f"<code>{folder}/{name}.csv</code> ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})")
+        path = root / "results" / config.study / FOLDERS[name] / f"{name}.csv"
+        parts.append(f"<code>{FOLDERS[name]}/{name}.csv</code> ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})")
     return f"From {', '.join(parts)}."
 
 

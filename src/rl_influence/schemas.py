@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from rl_influence.analysis.claims import CheckConfig, ClaimConfig, Claims
 from rl_influence.config import (
     IDENTIFIER,
+    AnalysisBlock,
     Closed,
     EnvironmentConfig,
     EvaluationConfig,
@@ -32,6 +33,7 @@ from rl_influence.provenance import write_atomic
 SECTIONS: dict[type[Closed], str] = {
     StudyConfig: "A study: `config/<name>.yaml`",
     GridBlock: "A block of a study's `grid`",
+    AnalysisBlock: "A block of a study's `analyses`",
     EnvironmentConfig: "An environment: `config/environments/<id>.yaml`",
     PPOConfig: "An environment's `ppo`",
     EvaluationConfig: "An environment's `evaluation`",

@@ -4,8 +4,9 @@ The paper analyses single rounds (figures 3, 5, 8 to 11). A snapshot of round k 
 round's update: the buffer collected by theta^(k), theta^(k) itself with the optimiser, and the selection. Mini-batches
 follow from these and the run's seed. k = 0 is the first round, trained from the untrained policy.
 
-Files: `round_<k>.npz` in the folder of `snapshot_directory`, and `final.npz`, the policy after the last round (whose
-features the roughness of figures 4 and 10 uses). Compressed, checksummed, without pickle (`checkpoints.pack`).
+Files: `round_<k>.npz` in the folder of `provenance.snapshot_directory`, and `final.npz`, the policy after the last
+round (whose features the roughness of figures 4 and 10 uses). Compressed, checksummed, without pickle
+(`checkpoints.pack`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import torch
 from rl_influence import seeding
 from rl_influence.attribution import FReturn, Target, influence_scores, tracin_scores
 from rl_influence.checkpoints import State, pack, unpack
-from rl_influence.config import ConfigError, Run, RunSpec
+from rl_influence.config import ConfigError, RunSpec
 from rl_influence.networks import ActorCritic, make_policy
 from rl_influence.ppo import Learner
-from rl_influence.provenance import ResultError, fingerprint, run_directory, write_atomic
+from rl_influence.provenance import ResultError, fingerprint, write_atomic
 from rl_influence.records import Records
 from rl_influence.selection import Selection, normalize_in_minibatches, score
 
@@ -164,12 +165,6 @@ class Snapshot(Policy):
             if name not in ("observations", "actions"):
                 columns[names.get(name, name)] = array
         return pd.DataFrame(columns)
-
-
-def snapshot_directory(study: str, run: Run) -> Path:
-    """Folder of a run's snapshots, relative to the folder that holds `results/`."""
-    directory = run_directory(study, run)
-    return Path("results", study, "snapshots", run.environment, run.method, directory.name)
 
 
 def check_rounds(rounds: Iterable[int], spec: RunSpec) -> tuple[int, ...]:

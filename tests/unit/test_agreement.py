@@ -80,5 +80,5 @@ def test_all_records_are_scored_even_if_the_run_dropped_some(tmp_path):
     assert (full != 0).sum() > kept
     assert rows.dropped_full.tolist() == [(full < 0).sum()] * 2
     assert rows.dropped[1] == (snapshot.scores < 0).sum()
-    assert set(rows.columns) >= {"environment", "seed", "round", "records", "spearman", "overlap"}
+    assert set(rows.columns) >= {"round", "records", "spearman", "overlap"}
     assert agreement(snapshot).drop_fraction.tolist() == [0.5, 0.5]  # the environment's

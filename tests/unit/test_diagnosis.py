@@ -20,7 +20,7 @@ from rl_influence.analysis.diagnosis import (
     summary,
     true_advantages,
 )
-from rl_influence.analysis.statistics import bootstrap_interval
+from rl_influence.analysis.statistics import t_interval
 from rl_influence.analysis.true_advantages import exact_advantages
 from rl_influence.config import ConfigError, EnvironmentConfig, RunSpec
 from rl_influence.environments import make_env, tabular
@@ -162,13 +162,15 @@ def test_diagnose_and_intervals_over_seeds(frozenlake):
         frozenlake.influence(), frozenlake.records.advantages, true_advantages(frozenlake, "exact")
     )
     assert rows.set_index("source").loc["exact"].to_dict().items() >= summary(errors).items()
+    rows = rows.assign(environment="frozenlake", method="ppo")
     seeds = pd.concat([rows.assign(seed=s, spearman_product=rows.spearman_product + s / 10) for s in range(4)])
     seeds.loc[(seeds.seed == 2) & (seeds.source == "buffer"), "spearman_product"] = np.nan
-    found = over_seeds(seeds).set_index(["environment", "round", "source", "measure"])
-    row = found.loc[("frozenlake", 1, "buffer", "spearman_product")]
+    found = over_seeds({"diagnosis": seeds}).set_index(["environment", "method", "round", "source"])
+    row = found.loc[("frozenlake", "ppo", 1, "buffer")]
     values = seeds[(seeds.source == "buffer") & (seeds.seed != 2)].spearman_product
-    assert (row["mean"], row.low, row.high) == bootstrap_interval(values)[:3]
-    assert (row.n, row.seeds) == (3, 4)
+    mean, low, high, _ = t_interval(values)
+    assert (row.spearman_product, row.spearman_product_low, row.spearman_product_high) == (mean, low, high)
+    assert row.n == 4
 
 
 def test_bottom_on_the_grid(frozenlake):

@@ -3,8 +3,9 @@ import os
 import sys
 from pathlib import Path
 
+from rl_influence.analysis.registry import analysis_directory, analysis_files
 from rl_influence.config import Config, ConfigError, check_environments, read_yaml
-from rl_influence.provenance import RUN_FILES, run_directory
+from rl_influence.provenance import RUN_FILES, run_directory, snapshot_directory
 
 try:
     for file in workflow.configfiles:
@@ -20,9 +21,32 @@ LOGS = f"logs/{STUDY.study}"
 # Jobs estimate the time left with it. Not a param: other cores must not make a result stale.
 os.environ.update(RL_INFLUENCE_CORES=str(workflow.cores or 1))
 RUNS = {run_directory(STUDY.study, run).as_posix(): run for run in STUDY.runs}
+ANALYSIS_JOBS = {analysis_directory(STUDY.study, analysis).as_posix(): analysis for analysis in STUDY.analyses}
+SNAPSHOT_ROUNDS = {}  # run's folder -> rounds that its analyses need
+for analysis in STUDY.analyses:
+    directory = run_directory(STUDY.study, analysis.run).as_posix()
+    SNAPSHOT_ROUNDS[directory] = sorted({*analysis.rounds, *SNAPSHOT_ROUNDS.get(directory, [])})
 
 
 def run_files():
     """The files of every run of the grid; in the entry that cannot train, of those that are there."""
-    files = [f"{directory}/{name}" for directory in RUNS for name in RUN_FILES]
+    return there_or_made([f"{directory}/{name}" for directory in RUNS for name in RUN_FILES])
+
+
+def all_analysis_files():
+    """The same for the study's analyses."""
+    return there_or_made([f"{d}/{name}" for d, analysis in ANALYSIS_JOBS.items() for name in analysis_files(analysis.name)])
+
+
+def there_or_made(files):
     return [file for file in files if CAN_TRAIN or os.path.exists(file)]
+
+
+def trained(folder):
+    """The folder of the run that an analysis, given by its folder, is of."""
+    return run_directory(STUDY.study, ANALYSIS_JOBS[folder].run).as_posix()
+
+
+def snapshots(folder):
+    """The folder of a run's snapshots, which git ignores."""
+    return snapshot_directory(STUDY.study, RUNS[folder]).as_posix()

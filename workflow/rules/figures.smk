@@ -1,13 +1,19 @@
 # Tables -> figures, one rule for all: a figure reads tables and nothing else.
 from rl_influence.figures import FIGURES as FIGURE_MAKERS
 
+try:
+    check_tables(STUDY, {f"figure {name}": FIGURE_MAKERS[name][1] for name in STUDY.study_config.figures})
+except ConfigError as error:
+    print(f"rl-influence: {error}", file=sys.stderr)
+    sys.exit(1)
+
 FIGURES = [f"{DRAWN}/{name}.{kind}" for name in STUDY.study_config.figures for kind in ("pdf", "png")]
 
 
 rule figure:
     input:
         tables=lambda wildcards: [TABLE_FILES[name] for name in FIGURE_MAKERS[wildcards.name][1]],
-        runs=TABLE_FILES["runs"],
+        lists=lambda wildcards: provenance_of(FIGURE_MAKERS[wildcards.name][1]),
         catalogue=CATALOGUE,
     output:
         pdf=f"{DRAWN}/{{name}}.pdf",

@@ -3,7 +3,7 @@ from rl_influence.analysis.claims import LEDGERS, load_claims
 
 REPORT = f"report/{STUDY.study}.html"
 CLAIMS = {name: f"{RESULTS}/{folder}/{name}.csv" for name, folder in LEDGERS.items()}
-JUDGED = {name: TABLE_FILES[name] for name in [*load_claims().tables, "missing_runs"] if name in TABLE_FILES}
+JUDGED = {name: TABLE_FILES[name] for name in [*load_claims().tables, "missing_runs", "missing_analyses"] if name in TABLE_FILES}
 TABLE_FILES = TABLE_FILES | CLAIMS  # figures read them too
 
 

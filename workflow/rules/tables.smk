@@ -1,5 +1,6 @@
-# Curves -> tables. One pass over the runs makes all of them; printed ones also as LaTeX.
+# Curves and analyses -> tables. One pass over the runs makes all of them; printed ones also as LaTeX.
 from rl_influence.analysis.latex import LATEX
+from rl_influence.analysis.registry import check_tables, study_tables
 from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
 
 CATALOGUE = [
@@ -7,8 +8,15 @@ CATALOGUE = [
     "config/paper_reported.yaml",
     *(f"config/environments/{name}.yaml" for name in dict.fromkeys(run.environment for run in STUDY.runs)),
 ]
-TABLE_FILES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
+CURVE_TABLES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
+ANALYSIS_TABLES = {name: f"{RESULTS}/tables/{name}.csv" for name in study_tables(STUDY)}
+TABLE_FILES = CURVE_TABLES | ANALYSIS_TABLES
 PRINTED = STUDY.study_config.tables
+try:
+    check_tables(STUDY, {f"table {name}": (name,) for name in PRINTED})
+except ConfigError as error:
+    print(f"rl-influence: {error}", file=sys.stderr)
+    sys.exit(1)
 TABLES = [*TABLE_FILES.values(), *(f"{DRAWN}/{name}.{kind}" for name in PRINTED for kind in ("tex", "csv"))]
 
 
@@ -17,7 +25,7 @@ rule tables:
         runs=run_files(),
         catalogue=CATALOGUE,
     output:
-        **TABLE_FILES,
+        **CURVE_TABLES,
     log:
         f"{LOGS}/tables.log",
     benchmark:
@@ -32,10 +40,37 @@ rule tables:
         "../scripts/tables.py"
 
 
+if STUDY.analyses:
+
+    rule analysis_tables:
+        input:
+            analyses=all_analysis_files(),
+            catalogue=CATALOGUE,
+        output:
+            **ANALYSIS_TABLES,
+        log:
+            f"{LOGS}/analysis_tables.log",
+        benchmark:
+            f"{LOGS}/analysis_tables.tsv"
+        conda:
+            "../../environment.yml"
+        threads: 1
+        resources:
+            mem_mb=2000,
+            runtime=10,
+        script:
+            "../scripts/analysis_tables.py"
+
+
+def provenance_of(tables):
+    """The lists of runs and analyses that a figure or printed table of these tables names."""
+    return [TABLE_FILES[name] for name in ("runs", *(["analyses"] if {*tables} & {*ANALYSIS_TABLES} else []))]
+
+
 rule print_table:
     input:
         table=lambda wildcards: TABLE_FILES[wildcards.name],
-        runs=TABLE_FILES["runs"],
+        lists=lambda wildcards: provenance_of([wildcards.name]),
         catalogue=CATALOGUE,
     output:
         tex=report(f"{DRAWN}/{{name}}.tex", caption="../report/table.rst", category="Tables"),

@@ -34,5 +34,7 @@ rule train:
     params:
         spec=lambda wildcards: RUNS[RUN.format(**wildcards)].spec.model_dump(mode="json"),
         state=f"{RESULTS}/checkpoints/{{environment}}/{{method}}/{{run}}",
+        snapshots=lambda wildcards: snapshots(RUN.format(**wildcards)),
+        snapshot_rounds=lambda wildcards: SNAPSHOT_ROUNDS.get(RUN.format(**wildcards), []),
     script:
         "../scripts/train.py"

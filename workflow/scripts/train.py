@@ -18,7 +18,14 @@ with open(snakemake.log[0], "w") as log:  # noqa: F821
         print(line, file=log, flush=True)
 
     try:
-        run(RunSpec(**snakemake.params.spec), output, state_dir=snakemake.params.state, log=write)  # noqa: F821
+        run(
+            RunSpec(**snakemake.params.spec),  # noqa: F821
+            output,
+            state_dir=snakemake.params.state,  # noqa: F821
+            snapshot_rounds=snakemake.params.snapshot_rounds,  # noqa: F821
+            snapshot_dir=snakemake.params.snapshots,  # noqa: F821
+            log=write,
+        )
     except (ConfigError, TrainingError, ResultError, Stopped, OSError) as error:
         with contextlib.suppress(OSError):  # a full disk
             write(str(error))

@@ -7,13 +7,43 @@ records.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
-from rl_influence.analysis.statistics import spearman, why_undefined
+from rl_influence import snapshots
+from rl_influence.analysis.statistics import mean_columns, spearman, why_undefined
 from rl_influence.attribution import FReturn
+from rl_influence.config import RunSpec
 from rl_influence.selection import number_dropped
 from rl_influence.snapshots import Snapshot
+
+TABLES = ("agreement",)
+
+
+def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """`agreement` of each of these rounds of a run; `directory` holds their snapshots."""
+    return {"agreement": pd.concat([agreement(snapshots.load(directory, k)) for k in rounds], ignore_index=True)}
+
+
+def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Means over seeds, with 95 % t intervals, of the table `agreement` of all runs, by round and shortcut.
+
+    n counts the seeds; measures that are undefined for one of them are means of the others.
+    """
+    keys = ["environment", "method", "round", "shortcut"]
+    rows = []
+    for key, group in tables["agreement"].groupby(keys, sort=False):
+        row = dict(zip(keys, key, strict=True)) | {"n": len(group), "drop_fraction": group["drop_fraction"].iloc[0]}
+        for name in ("spearman", "pearson", "overlap", "overlap_by_chance", "jaccard"):
+            row |= mean_columns(name, group[name].dropna())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+SUMMARIES = {"agreement_summary": over_seeds}
 
 
 def agreement(snapshot: Snapshot, *, drop_fraction: float | None = None) -> pd.DataFrame:
@@ -23,10 +53,10 @@ def agreement(snapshot: Snapshot, *, drop_fraction: float | None = None) -> pd.D
         drop_fraction: p of the dropped sets that are compared; default the environment's.
 
     Returns:
-        One row per `shortcut` (advantages `raw`, or `normalised` as IIF's code does it): environment, seed, round,
-        records, spearman, pearson (nan where undefined), drop_fraction, dropped (by the shortcut), dropped_full (by
-        the full sum), overlap (share of the shortcut's drops that the full sum drops as well), overlap_by_chance
-        (what a random set of that size would share), jaccard (of both sets).
+        One row per `shortcut` (advantages `raw`, or `normalised` as IIF's code does it): round, records, spearman,
+        pearson (nan where undefined), drop_fraction, dropped (by the shortcut), dropped_full (by the full sum), overlap
+        (share of the shortcut's drops that the full sum drops as well), overlap_by_chance (what a random set of that
+        size would share), jaccard (of both sets).
     """
     spec, records = snapshot.spec, snapshot.records
     fraction = spec.environment.drop_percent / 100 if drop_fraction is None else drop_fraction
@@ -36,9 +66,11 @@ def agreement(snapshot: Snapshot, *, drop_fraction: float | None = None) -> pd.D
         "raw": snapshot.influence_on(target),
         "normalised": snapshot.influence_on(target, advantages=snapshot.normalized_advantages()),
     }
-    place = {"environment": spec.environment.id, "seed": spec.seed, "round": snapshot.round}
     return pd.DataFrame(
-        [place | {"shortcut": name} | compare(scores, full, fraction) for name, scores in shortcuts.items()]
+        [
+            {"round": snapshot.round, "shortcut": name} | compare(scores, full, fraction)
+            for name, scores in shortcuts.items()
+        ]
     )
 
 

@@ -19,6 +19,7 @@ from rl_influence.config import CATALOGUE, Closed, Config, ConfigError, Identifi
 
 from .contrasts import contrast, per_seed, rows_where
 from .curves import chosen_iif, reference_method
+from .registry import ANALYSIS_OF
 from .reported import Reported, load_reported
 from .statistics import Interval
 from .tables import TABLES
@@ -172,7 +173,8 @@ def evaluate(
     """Verdicts, one row per claim, and checks, one row per check and environment.
 
     Args:
-        tables: by name; `missing_runs` and those that the checks read. A check whose table is not there is not tested.
+        tables: by name; `missing_runs` (and `missing_analyses`) and those that the checks read. A check whose table is
+            not there is not tested.
         reported: default what the catalogue in the current folder says.
 
     Raises:
@@ -273,8 +275,11 @@ def _test(check: CheckConfig, environment: str, config: Config, tables: Mapping[
     expected, why = _expected(check, environment, own, minus, config, tables)
     if why:
         return Outcome(check, environment, "not tested", reason=why)
-    missing = _missing(environment, _methods(check, own, minus, config), expected, tables["missing_runs"])
+    missing = _missing(check, environment, _methods(check, own, minus, config), expected, tables)
     table = tables[check.table]
+    if missing and table.empty:
+        found = {"expected": len(expected), "missing": missing, "reason": _runs_missing(missing)}
+        return Outcome(check, environment, "missing", **found)
     for name in {check.quantity, check.over, check.of, *own, *(minus or {}), "seed"} - {None}:
         if name not in table:
             raise ConfigError(f"claims.yaml: table {check.table} has no column {name}; columns: {', '.join(table)}")
@@ -319,12 +324,13 @@ def _expected(
     check: CheckConfig, environment: str, own: dict, minus: dict | None, config: Config, tables: Mapping
 ) -> tuple[set[int], str]:
     """Seeds that the study's grid has for a check, or what the study lacks for it."""
+    analysis = ANALYSIS_OF.get(check.table)
     grid: dict[str, set[int]] = {}
-    for run in config.runs:
+    for run in config.runs if not analysis else [a.run for a in config.analyses if a.name == analysis]:
         if run.environment == environment:
             grid.setdefault(run.method, set()).add(run.seed)
     if not grid:
-        return set(), environment
+        return set(), f"{analysis} of {environment}" if analysis else environment
     if check.table not in tables:
         return set(), f"table {check.table}"
     methods = _methods(check, own, minus, config)
@@ -335,13 +341,17 @@ def _expected(
     return seeds, "" if seeds else f"a common seed of {environment} {', '.join(methods)}"
 
 
-def _missing(environment: str, methods: list[str], seeds: set[int], missing_runs: pd.DataFrame) -> tuple:
-    """Runs that a check needs and that are not there: environment, method, seed."""
-    rows = missing_runs[missing_runs["environment"].astype(str) == environment]
+def _missing(check: CheckConfig, environment: str, methods: list[str], seeds: set[int], tables: Mapping) -> tuple:
+    """Runs (or analyses of runs) that a check needs and that are not there: environment, method, seed."""
+    if analysis := ANALYSIS_OF.get(check.table):
+        rows = rows_where(tables["missing_analyses"], {"analysis": analysis})
+    else:
+        rows = tables["missing_runs"]
+    rows = rows[rows["environment"].astype(str) == environment]
     return tuple(
         (environment, method, seed)
         for method, seed in zip(rows["method"].astype(str), rows["seed"], strict=True)
-        if seed in seeds and method in methods
+        if seed in seeds and (method in methods or (analysis and not methods))
     )
 
 

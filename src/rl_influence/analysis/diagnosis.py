@@ -14,12 +14,13 @@ strongly negative: it is the same number with the opposite sign (`spearman_produ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from rl_influence import seeding
-from rl_influence.analysis.statistics import bootstrap_interval, spearman
+from rl_influence import seeding, snapshots
+from rl_influence.analysis.statistics import mean_columns, spearman
 from rl_influence.analysis.true_advantages import (
     RecordStates,
     exact_advantages,
@@ -27,11 +28,12 @@ from rl_influence.analysis.true_advantages import (
     record_states,
     rollout_advantages,
 )
-from rl_influence.config import ConfigError
+from rl_influence.config import ConfigError, RunSpec
 from rl_influence.environments import make_env
 from rl_influence.environments.tabular import TabularModel, policy_probabilities, tabular_model
 from rl_influence.snapshots import Snapshot
 
+TABLES = ("diagnosis",)
 SOURCES = ("buffer", "rollouts", "exact")
 BOTTOM = 100  # records, as in the paper's figures
 
@@ -53,6 +55,11 @@ STATE_NAMES = {
         f"{car}_{what}" for car in ("ego", "car1", "car2", "car3", "car4") for what in ("here", "x", "y", "vx", "vy")
     ),
 }
+
+
+def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """`diagnose` each of these rounds of a run; `directory` holds their snapshots."""
+    return {"diagnosis": pd.concat([diagnose(snapshots.load(directory, k)) for k in rounds], ignore_index=True)}
 
 
 def model_and_states(snapshot: Snapshot) -> tuple[TabularModel, RecordStates]:
@@ -170,30 +177,32 @@ def summary(errors: pd.DataFrame, bottom: int = BOTTOM) -> dict[str, float]:
 def diagnose(
     snapshot: Snapshot, sources: Sequence[str] = SOURCES, *, rollouts: int = 100, bottom: int = BOTTOM
 ) -> pd.DataFrame:
-    """`summary` of one round for each source of true advantages, with environment, seed and round."""
+    """`summary` of one round for each source of true advantages, with round and source."""
     influence, estimated = snapshot.influence(), snapshot.records.advantages
-    place = {"environment": snapshot.spec.environment.id, "seed": snapshot.spec.seed, "round": snapshot.round}
     rows = []
     for source in sources:
         errors = advantage_errors(influence, estimated, true_advantages(snapshot, source, rollouts=rollouts))
-        rows.append(place | {"source": source} | summary(errors, bottom))
+        rows.append({"round": snapshot.round, "source": source} | summary(errors, bottom))
     return pd.DataFrame(rows)
 
 
-def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means with 95 % bootstrap intervals over seeds of the rows of `diagnose`.
+def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Means over seeds, with 95 % t intervals, of the table `diagnosis` of all runs, by round and source.
 
-    Returns:
-        Rows with environment, round, source, measure, mean, low, high, n (seeds where the measure is defined), seeds.
+    n counts the seeds; measures that are undefined for one of them are means of the others.
     """
-    keys = ["environment", "round", "source"]
+    rows, keys = tables["diagnosis"], ["environment", "method", "round", "source"]
     measures = [column for column in rows.columns if column not in (*keys, "seed", "records")]
     found = []
-    for place, group in rows.groupby(keys, sort=True):
+    for key, group in rows.groupby(keys, sort=False):
+        row = dict(zip(keys, key, strict=True)) | {"n": len(group)}
         for measure in measures:
-            interval = bootstrap_interval(group[measure].dropna())
-            found.append((*place, measure, *interval, len(group)))
-    return pd.DataFrame(found, columns=[*keys, "measure", "mean", "low", "high", "n", "seeds"])
+            row |= mean_columns(measure, group[measure].dropna())
+        found.append(row)
+    return pd.DataFrame(found)
+
+
+SUMMARIES = {"diagnosis_summary": over_seeds}
 
 
 def extreme_records(snapshot: Snapshot, scores: np.ndarray | None = None, *, number: int = BOTTOM) -> pd.DataFrame:

@@ -56,6 +56,18 @@ def t_interval(values, confidence: float = 0.95) -> Interval:
     return Interval(mean, float(mean - half), float(mean + half), n)
 
 
+def columns_of(name: str) -> list[str]:
+    """Names of the columns of `mean_columns`."""
+    return [name, f"{name}_sd", f"{name}_low", f"{name}_high"]
+
+
+def mean_columns(name: str, values) -> dict[str, float]:
+    """Mean, standard deviation and 95 % t interval over seeds, as columns of a table."""
+    values = np.asarray(values, dtype=float)
+    mean, low, high, n = t_interval(values)
+    return dict(zip(columns_of(name), (mean, values.std(ddof=1) if n > 1 else np.nan, low, high), strict=True))
+
+
 def bootstrap_interval(
     values, statistic=np.mean, confidence: float = 0.95, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED
 ) -> Interval:

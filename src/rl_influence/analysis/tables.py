@@ -29,26 +29,23 @@ from .sample_efficiency import FRACTIONS, efficiency_at, sample_efficiency, time
 from .statistics import (
     area_under_curve,
     bootstrap_interval,
+    columns_of,
     interquartile_mean,
+    mean_columns,
     minimum_detectable_effect,
     paired_differences,
     probability_of_improvement,
-    t_interval,
 )
 
 Rounds = dict[str, np.ndarray]  # columns of one run, indexed by round
 
 
-def _names(name: str) -> list[str]:
-    return [name, f"{name}_sd", f"{name}_low", f"{name}_high"]
-
-
-EFFICIENCY = ["environment", "method", "n", "expected", *_names("se_ave"), *_names("se_peak")]
+EFFICIENCY = ["environment", "method", "n", "expected", *columns_of("se_ave"), *columns_of("se_peak")]
 EFFICIENCY += ["levels", "unreached", "peak_unreached"]
 EFFICIENCY += ["paper_se_ave", "paper_se_ave_spread", "paper_se_peak", "paper_se_peak_spread", "paper_source"]
-GAINS = ["environment", "method", "n", "expected", "round", "reference_round", *_names("gain"), "gain_bootstrap_low"]
-GAINS += ["gain_bootstrap_high", "probability_of_improvement", "detectable_gain", *_names("auc_gain")]
-GAINS += ["paper_gain_low", "paper_gain_high"]
+GAINS = ["environment", "method", "n", "expected", "round", "reference_round", *columns_of("gain")]
+GAINS += ["gain_bootstrap_low", "gain_bootstrap_high", "probability_of_improvement", "detectable_gain"]
+GAINS += [*columns_of("auc_gain"), "paper_gain_low", "paper_gain_high"]
 TOTALS = {"": ["influence_s", "optimise_s"], "_with_sampling": ["influence_s", "optimise_s", "sampling_s"]}
 PHASES = ["sampling_s", "influence_s", "optimise_s", "evaluate_s"]
 RUNTIMES = [*KEY, *PHASES]
@@ -108,9 +105,9 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
                 "n": len(final),
                 "expected": expected,
                 "round": own[0]["round"][-1] if own else np.nan,
-                **_mean("final_return", final),
+                **mean_columns("final_return", final),
                 "iqm": float(interquartile_mean(final)) if final else np.nan,
-                **_mean("auc", [area_under_curve(run["test_return"]) for run in own]),
+                **mean_columns("auc", [area_under_curve(run["test_return"]) for run in own]),
             }
         )
     return pd.DataFrame(rows)
@@ -164,14 +161,14 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
                 "expected": expected,
                 "round": own[seeds[0]]["round"][-1] if seeds else np.nan,
                 "reference_round": standard[seeds[0]]["round"][-1] if seeds else np.nan,
-                **_mean("gain", gains),
+                **mean_columns("gain", gains),
                 "gain_bootstrap_low": boot.low,
                 "gain_bootstrap_high": boot.high,
                 "probability_of_improvement": probability_of_improvement(
                     final["own"].loc[seeds], final["standard"].loc[seeds]
                 ),
                 "detectable_gain": minimum_detectable_effect(len(gains), gains.std(ddof=1)) if seeds else np.nan,
-                **_mean("auc_gain", auc),
+                **mean_columns("auc_gain", auc),
                 "paper_gain_low": paper[0],
                 "paper_gain_high": paper[1],
             }
@@ -223,8 +220,8 @@ def efficiency_levels(study: StudyCurves) -> pd.DataFrame:
             at = found[environment, method, fraction]
             row = {"environment": environment, "method": method, "fraction": fraction, "n": len(at)}
             row |= {"expected": expected, "unreached": sum(not reached for _, reached in at)}
-            rows.append(row | _mean("reduction", [reduction for reduction, _ in at]))
-    columns = ["environment", "method", "fraction", "n", "expected", "unreached", *_names("reduction")]
+            rows.append(row | mean_columns("reduction", [reduction for reduction, _ in at]))
+    columns = ["environment", "method", "fraction", "n", "expected", "unreached", *columns_of("reduction")]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -244,8 +241,8 @@ def efficiency(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -
                 "method": method,
                 "n": len(mine),
                 "expected": expected,
-                **_mean("se_ave", mine["se_ave"]),
-                **_mean("se_peak", mine["se_peak"]),
+                **mean_columns("se_ave", mine["se_ave"]),
+                **mean_columns("se_peak", mine["se_peak"]),
                 "levels": int(mine["levels"].sum()),
                 "unreached": int(mine["unreached"].sum()),
                 "peak_unreached": int((~mine["peak_reached"].astype(bool)).sum()),
@@ -315,11 +312,11 @@ def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> 
         mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
         row = {"environment": environment, "method": method, "n": len(mine), "expected": expected}
         for name in RUNTIMES[3:-1]:
-            row |= _mean(name, mine[name].dropna())
+            row |= mean_columns(name, mine[name].dropna())
         row["peak_unreached"] = int((mine["peak_reached"] == "False").sum())
         _, paper = reported.efficiency(environment, method)
         rows.append(row | _paper("rt_peak", paper and paper.rt_peak))
-    names = [name for quantity in RUNTIMES[3:-1] for name in _names(quantity)]
+    names = [name for quantity in RUNTIMES[3:-1] for name in columns_of(quantity)]
     counts = ["environment", "method", "n", "expected"]
     return pd.DataFrame(rows, columns=[*counts, *names, "peak_unreached", "paper_rt_peak", "paper_rt_peak_spread"])
 
@@ -360,13 +357,13 @@ def table_5(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> p
                     "unit": unit,
                     "n": len(values),
                     "expected": expected.get((environment, method if who == "iif" else reference), 0),
-                    **_mean("value", values),
+                    **mean_columns("value", values),
                     "peak_unreached": int(bounds),
                     "paper_value": pair[0] if pair else np.nan,
                     "paper_value_spread": pair[1] if pair else np.nan,
                 }
             )
-    columns = ["environment", "method", "quantity", "unit", "n", "expected", *_names("value"), "peak_unreached"]
+    columns = ["environment", "method", "quantity", "unit", "n", "expected", *columns_of("value"), "peak_unreached"]
     return pd.DataFrame(rows, columns=[*columns, "paper_value", "paper_value_spread"])
 
 
@@ -443,13 +440,6 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 # Shared parts
-
-
-def _mean(name: str, values) -> dict[str, float]:
-    """Mean, standard deviation and 95 % t interval over seeds, as columns."""
-    values = np.asarray(values, dtype=float)
-    mean, low, high, n = t_interval(values)
-    return dict(zip(_names(name), (mean, values.std(ddof=1) if n > 1 else np.nan, low, high), strict=True))
 
 
 def _paper(name: str, pair: Pair | None) -> dict[str, float]:

@@ -1,0 +1,232 @@
+"""Analyses of single rounds, run by run, and their tables over all runs of a study.
+
+Which analyses there should be comes from the configuration. One that is missing, damaged, or of another configuration
+or version is named with its reason and contributes nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from rl_influence.config import Analysis, Config
+from rl_influence.provenance import (
+    ResultError,
+    code_fingerprint,
+    package_versions,
+    processor,
+    sha256,
+    write_atomic,
+)
+from rl_influence.provenance import fingerprint as run_fingerprint
+
+from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind
+from .registry import (
+    ANALYSES,
+    ANALYSIS_OF,
+    LISTS,
+    MANIFEST,
+    analysis_directory,
+    analysis_files,
+    fingerprint,
+    load,
+    module_name,
+)
+from .tables import write_table
+
+
+def run_analysis(
+    analysis: Analysis,
+    output_dir: str | Path,
+    *,
+    snapshot_dir: str | Path,
+    snapshot_rounds: Iterable[int] = (),
+    trained: str | Path | None = None,
+    log: Callable[[str], None] = print,
+) -> None:
+    """Writes an analysis' tables (CSV) and its `manifest.json` to `output_dir`, on one thread.
+
+    Args:
+        snapshot_dir: of the run; what it lacks is made first, by training again without evaluation.
+        snapshot_rounds: rounds that other analyses of the run need, so that it is trained again once for all of them.
+        trained: the run's own folder; that its final weights differ from those of the snapshots is logged.
+
+    Raises:
+        TrainingError: if a loss stops being finite.
+        ResultError: for a damaged snapshot.
+        OSError: if a file cannot be written.
+    """
+    import torch  # loading a study's tables needs none of these
+    from threadpoolctl import threadpool_limits
+
+    from rl_influence import snapshots
+    from rl_influence.training import take_snapshots
+
+    spec, snapshot_dir, output_dir = analysis.run.spec, Path(snapshot_dir), Path(output_dir)
+    with _lock(snapshot_dir):
+        take_snapshots(spec, {*analysis.rounds, *snapshot_rounds}, snapshot_dir, log=log)
+    weights = hashlib.sha256(snapshots.load_final(snapshot_dir).parameters.tobytes()).hexdigest()
+    if trained and json.loads((Path(trained) / MANIFEST).read_text())["weights_sha256"] != weights:
+        log("trained again here, the run ends with other weights (another processor, or other packages)")
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        tables = load(analysis.name).analyse(spec, snapshot_dir, analysis.rounds)
+    assert set(tables) == set(ANALYSES[analysis.name].tables), f"{analysis.name} makes {sorted(tables)}"
+    for name, table in tables.items():
+        write_table(table, output_dir / f"{name}.csv")
+    record = {
+        "fingerprint": fingerprint(analysis),
+        "analysis": analysis.name,
+        "version": ANALYSES[analysis.name].version,
+        "rounds": analysis.rounds,
+        "run_fingerprint": run_fingerprint(spec),
+        "spec": spec.model_dump(mode="json"),
+        "weights_sha256": weights,
+        "files_sha256": {f"{name}.csv": sha256(output_dir / f"{name}.csv") for name in tables},
+        "code_fingerprint": code_fingerprint(module_name(analysis.name)),
+        "packages": package_versions(),
+        "threads": 1,
+        "host": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
+    }
+    write_atomic(output_dir / MANIFEST, (json.dumps(record, indent=1) + "\n").encode())
+    log(f"{analysis.name} of {len(analysis.rounds)} rounds: {', '.join(tables)}")
+
+
+@dataclass(frozen=True)
+class StudyAnalyses:
+    """All analyses of a study.
+
+    Attributes:
+        tables: every table of every analysis that the study asks for, over all of its runs; environment, method and
+            seed are its first columns, in the study's order.
+        missing: expected analyses that are in no table, with the reason.
+    """
+
+    tables: dict[str, pd.DataFrame]
+    missing: tuple[tuple[Analysis, str], ...]
+
+
+def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
+    """All analyses that `config` expects, their summaries, and the tables `analyses` and `missing_analyses`; `root` is
+    the folder that holds `results/`.
+
+    A summary with n, the number of seeds behind a row, also has expected, the number that the study asks for.
+    """
+    environments, methods = environments_of(config), methods_of(config)
+
+    def place(analysis: Analysis) -> tuple:
+        run = analysis.run
+        where = environments.index(run.environment), methods.index(run.method), run.seed
+        return list(ANALYSES).index(analysis.name), *where
+
+    asked = dict.fromkeys(analysis.name for analysis in config.analyses)
+    parts = {table: [] for name in asked for table in ANALYSES[name].tables}
+    rows, missing = [], []
+    for analysis in sorted(config.analyses, key=place):
+        run, folder = analysis.run, analysis_directory(config.study, analysis)
+        key = {"environment": run.environment, "method": run.method, "seed": run.seed}
+        row = {"analysis": analysis.name, **key, "rounds": len(analysis.rounds), "fingerprint": fingerprint(analysis)}
+        row |= dict.fromkeys(("reason", "code", *VERSIONS), "")
+        try:
+            tables, manifest = _load(Path(root) / folder, analysis)
+        except ResultError as error:
+            row["reason"] = str(error).replace(f"{Path(root) / folder}", folder.name)
+            missing.append((analysis, row["reason"]))
+        else:
+            for name, table in tables.items():
+                parts[name].append(pd.concat([pd.DataFrame(key, index=table.index), table], axis=1))
+            row |= {"code": manifest["code_fingerprint"][:12]}
+            row |= {name: manifest["packages"].get(name, "") for name in VERSIONS}
+        rows.append(row)
+    found = {
+        name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=KEY)
+        for name, frames in parts.items()
+    }
+    for name in asked:
+        own = {table: found[table] for table in ANALYSES[name].tables}
+        for summary in ANALYSES[name].summaries:
+            found[summary] = pd.DataFrame(columns=KEY[:2])
+            if all(map(len, own.values())):
+                found[summary] = _with_expected(load(name).SUMMARIES[summary](own), name, config)
+    listed = pd.DataFrame(rows)
+    found |= {LISTS[0]: listed, LISTS[1]: listed.loc[listed["reason"] != "", ["analysis", *KEY, "reason"]]}
+    return StudyAnalyses(found, tuple(missing))
+
+
+def source(tables: Iterable[str], folder: str | Path, study: str) -> str:
+    """What a figure or printed table of these tables says of the runs and analyses behind it.
+
+    Args:
+        folder: holds the study's tables `runs` and `analyses`; the latter is read if it is needed.
+
+    Raises:
+        OSError, ValueError: if one cannot be read.
+    """
+    text = runs_behind(pd.read_csv(Path(folder) / "runs.csv"), study)
+    names = list(dict.fromkeys(ANALYSIS_OF[table] for table in tables if table in ANALYSIS_OF))
+    if not names:
+        return text
+    path = Path(folder) / f"{LISTS[0]}.csv"
+    listed = pd.read_csv(path)
+    for name in names:
+        mine = listed[listed["analysis"] == name]
+        there = sorted(mine.loc[mine["reason"].isna(), "fingerprint"])
+        digest = hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
+        text += f"; {name} of {len(there)} of {len(mine)} runs, digest of its fingerprints {digest}"
+    return f"{text}; see results/{study}/tables/{LISTS[0]}.csv"
+
+
+def _with_expected(summary: pd.DataFrame, name: str, config: Config) -> pd.DataFrame:
+    if "n" not in summary:
+        return summary
+    asked = [(a.run.environment, a.run.method) for a in config.analyses if a.name == name]
+    counts = [asked.count(key) for key in zip(summary["environment"], summary["method"], strict=True)]
+    summary.insert(summary.columns.get_loc("n") + 1, "expected", counts)
+    return summary
+
+
+def _load(folder: Path, analysis: Analysis) -> tuple[dict[str, pd.DataFrame], dict]:
+    """An analysis' tables and manifest.
+
+    Raises:
+        ResultError: one line naming the file and what is wrong with it.
+    """
+    if not any((folder / name).exists() for name in analysis_files(analysis.name)):
+        raise ResultError(f"no folder {folder.name}")
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        files, found = dict(manifest["files_sha256"]), manifest["fingerprint"]
+        manifest["code_fingerprint"], manifest["packages"].get
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultError(f"{path}: missing, or not a manifest ({type(error).__name__})") from None
+    if found != fingerprint(analysis):
+        raise ResultError(f"{path}: belongs to another configuration or version (fingerprint {str(found)[:8]})")
+    tables = {}
+    for name in ANALYSES[analysis.name].tables:
+        path = folder / f"{name}.csv"
+        try:
+            if files.get(path.name) != sha256(path):
+                raise ResultError(f"{path}: differs from the checksum in its manifest (truncated or altered)")
+            tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        except (OSError, ValueError) as error:
+            raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
+    return tables, manifest
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    """Holds the folder alone; waits for another process that does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
