@@ -39,7 +39,7 @@ GRID = [
 class Cost(NamedTuple):
     clock_s: float
     cpu_s: float
-    peak_mb: float  # of the largest process so far
+    peak_mb: float  # of the largest process so far, this one included
 
 
 def snakemake(root: Path, *arguments: str) -> Cost:

@@ -21,8 +21,9 @@ usage = resource.getrusage(resource.RUSAGE_SELF)
 print(usage.ru_utime + usage.ru_stime)
 """
 
-MEMORY = """
-import resource, sys, tempfile
+MEMORY = r"""
+import re, sys, tempfile
+from pathlib import Path
 from rl_influence.config import SelectionConfig, load_run_spec
 from rl_influence.training import run
 spec = load_run_spec(environment=sys.argv[1], method="ppo", seed=0)
@@ -30,7 +31,8 @@ selection = SelectionConfig(kind="influence", drop_percent=spec.environment.drop
 spec = spec.model_copy(update={"rounds": 2, "selection": selection})
 with tempfile.TemporaryDirectory() as folder:
     run(spec, folder, log=lambda line: None)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+# not ru_maxrss, which starts at the size of the process that started this one
+print(int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024)
 """
 
 
