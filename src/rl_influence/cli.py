@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,7 +56,9 @@ def main(arguments: list[str] | None = None) -> None:
     evaluate.set_defaults(function=_evaluate)
     options = parser.parse_args(arguments)
     try:
-        options.function(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"rl-influence: {message}", file=sys.stderr, flush=True)
+            options.function(options)
     except (ConfigError, ResultError, OSError) as error:
         fail(error)
     except KeyboardInterrupt:
@@ -69,14 +72,18 @@ def fail(error: Exception | str, code: int = 1) -> NoReturn:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from rl_influence.config import load_run_spec
+    from rl_influence.config import check_packages, load_run_spec
 
     spec = load_run_spec(
         environment=options.environment, method=options.method, seed=options.seed, config=options.config
     )
     rounds = [_whole_number("--snapshot-rounds", k) for k in options.snapshot_rounds.split(",") if k]
+    check_packages(spec.environment)
     from rl_influence import training  # after the checks: a typing error should not wait for torch
+    from rl_influence.environments import check_environment
 
+    if not (options.output / "manifest.json").exists():  # else there may be nothing left to do
+        check_environment(spec.environment)
     try:
         training.run(spec, options.output, snapshot_rounds=rounds, log=lambda line: print(line, flush=True))
     except training.TrainingError as error:
@@ -140,7 +147,7 @@ def _extremes(table, number: int) -> str:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from rl_influence import seeding, snapshots
-    from rl_influence.config import EvaluationConfig, parse
+    from rl_influence.config import EvaluationConfig, on_installed_engines, parse
     from rl_influence.evaluation import evaluate
 
     round = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)
@@ -148,7 +155,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     changes = {key: value for key in ("kind", "episodes") if (value := getattr(options, key)) is not None}
     settings = parse(EvaluationConfig, saved.spec.evaluation.model_dump() | changes, "evaluate")
     seed = seeding.integer(seeding.seed_sequence(saved.spec.seed, "evaluation", saved.round))  # as in training
-    result = evaluate(saved.policy(), saved.spec.environment, settings, seed)
+    result = evaluate(saved.policy(), on_installed_engines(saved.spec.environment), settings, seed)
     how = f"± {result.se:.2g}, {result.episodes} episodes" if result.episodes else "exact"
     print(f"after {saved.round} rounds: test return {result.mean:.6g} ({how})")
 

@@ -173,9 +173,13 @@ def make_policy(
             return ActorCritic(OneHot(n), None, n, action_space, generator)
         if box and observation_space.dtype.kind == "f":
             return ActorCritic(Flatten(), None, int(np.prod(observation_space.shape)), action_space, generator)
-        raise ConfigError(f"observation space {observation_space} does not fit network mlp; choices: Discrete, float Box")
+        raise ConfigError(
+            f"observation space {observation_space} does not fit network mlp; choices: Discrete, float Box"
+        )
     if not (box and observation_space.dtype == np.uint8 and len(observation_space.shape) == 3):
-        raise ConfigError(f"observation space {observation_space} does not fit network {network}: a uint8 image is needed")
+        raise ConfigError(
+            f"observation space {observation_space} does not fit network {network}: a uint8 image is needed"
+        )
     if network == "minigrid_cnn":
         encode, channels = ScaledImage(channels_last=True), observation_space.shape[-1]
         layers = [nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten()]
@@ -187,7 +191,12 @@ def make_policy(
         n_features = 512
     with torch.no_grad():
         example = torch.zeros(1, *observation_space.shape, dtype=torch.uint8)
-        n_flat = nn.Sequential(*layers)(encode(example, torch.get_default_dtype())).shape[1]
+        try:
+            n_flat = nn.Sequential(*layers)(encode(example, torch.get_default_dtype())).shape[1]
+        except RuntimeError:
+            raise ConfigError(
+                f"observation space {observation_space} does not fit network {network}: the images are too small"
+            ) from None
     features = nn.Sequential(*layers, nn.Linear(n_flat, n_features), nn.ReLU())
     return ActorCritic(encode, features, n_features, action_space, generator)
 

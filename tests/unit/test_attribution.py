@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import oracles
-from rl_influence.attribution import AttributionError, FAction, FReturn, influence_scores, target_gradient
+from rl_influence.attribution import AttributionError, FAction, FReturn, influence_scores, target_gradient, targets
 from rl_influence.networks import LogStd, make_policy
 
 BACKENDS = (None, "jvp", "ghost", "per_record")
@@ -248,6 +248,33 @@ def test_scores_do_not_depend_on_the_chunk_size(name, backend):
     for chunk_size in (1, 2, 3, 7, 100):
         chunked = influence_scores(policy, records, FReturn(records), backend=backend, chunk_size=chunk_size)
         assert_close(chunked, whole, 1e-12)
+
+
+@pytest.mark.parametrize("backend", [None, "ghost"])
+def test_images_are_scored_in_chunks_of_so_many_bytes(backend, monkeypatch):
+    """However many frames pass NatureCNN together: the same scores, alone and as IIF uses them."""
+    rng, frames = np.random.default_rng(0), Box(0, 255, (4, 84, 84), np.uint8)
+    policy = make_policy("nature_cnn", frames, Discrete(6), torch.Generator().manual_seed(0)).double()
+    records = random_records(rng.integers(0, 256, (20, 4, 84, 84)).astype(np.uint8), rng.integers(0, 6, 20))
+    together = []
+    policy.features.register_forward_pre_hook(lambda module, inputs: together.append(len(inputs[0])))
+    found = {}
+    for size in (1, 9, 10, 100):
+        together.clear()
+        monkeypatch.setattr(targets, "CHUNK_BYTES", size * 4 * 84 * 84)
+        found[size] = influence_scores(policy, records, FReturn(records), backend=backend)
+        assert max(together) == max(min(size, 20), 8)  # the comparison with autograd takes 8 at once
+        assert_close(found[size], found[1], 1e-12)
+    assert found[1].abs().max() > 0
+
+
+def test_vectors_and_grids_are_scored_in_one_chunk():
+    for observations in (torch.zeros(2048, dtype=int), torch.zeros(2048, 24), torch.zeros(2048, 7, 7, 3).byte()):
+        [chunk] = targets.chunks(observations, None)
+        assert len(observations[chunk]) == 2048
+    assert targets.chunks(torch.zeros(0, 3), None) == []
+    frames = torch.zeros(2048, dtype=torch.uint8).as_strided((2048, 4, 84, 84), (1, 0, 0, 0))
+    assert [len(frames[chunk]) for chunk in targets.chunks(frames, None)] == [297] * 6 + [266]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -101,10 +101,54 @@ def test_control_c(study, capsys, monkeypatch):
     assert "interrupted" in ends(study, capsys, cli.INTERRUPTED)
 
 
-def test_an_environment_that_cannot_be_made(study, capsys):
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"gym_id": "FrozenLak-v1"}, "environment frozenlake: gym_id 'FrozenLak-v1'"),
+        ({"package": "no_such_package"}, "package no_such_package: pip install 'rl-influence[environments]'"),
+        ({"evaluation_engine": "envpool"}, "environment frozenlake: envpool has no FrozenLake with is_slippery false"),
+        ({"gym_id": "Blackjack-v1", "kwargs": {}}, "observation space Tuple is not supported"),
+        ({"network": "minigrid_cnn"}, "environment frozenlake: observation space Discrete(16) does not fit network"),
+    ],
+)
+def test_an_environment_that_cannot_be_made(changes, message, study, capsys):
     environment = study.parent / "environments/frozenlake.yaml"
-    environment.write_text(environment.read_text().replace("FrozenLake-v1", "FrozenLak-v1"))
-    assert "environment frozenlake: gym_id 'FrozenLak-v1'" in ends(study, capsys, 1)
+    environment.write_text(yaml.safe_dump(yaml.safe_load(environment.read_text()) | changes))
+    assert message in ends(study, capsys, 1)
+    assert not (study.parent / "out").exists()
+
+
+@pytest.fixture
+def acrobot(study) -> list[str]:
+    """Arguments of a run whose test episodes are envpool's, of some tenths of a second."""
+    environment = study.parent / "environments/acrobot.yaml"
+    data = yaml.safe_load(environment.read_text()) | {"rounds": 1}
+    data["ppo"] |= {"n_steps": 64, "n_epochs": 1}
+    data["evaluation"] |= {"episodes": 2, "max_steps": 50}
+    environment.write_text(yaml.safe_dump(data))
+    return [*arguments(study), "--environment=acrobot", "--snapshot-rounds=0"]
+
+
+def test_without_envpool_a_run_says_that_it_is_slower(acrobot, study, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    main(acrobot)
+    said = capsys.readouterr()
+    assert said.err.startswith("rl-influence: environment acrobot: envpool is not installed; gymnasium simulates")
+    assert said.out.splitlines()[-1].startswith("round 1/1")
+    spec = json.loads((study.parent / "out/manifest.json").read_text())["spec"]["environment"]
+    assert (spec["engine"], spec["evaluation_engine"]) == ("gymnasium", "gymnasium")
+
+
+def test_without_envpool_a_snapshot_that_was_made_with_it_is_evaluated(acrobot, study, capsys, monkeypatch):
+    main(acrobot)
+    spec = json.loads((study.parent / "out/manifest.json").read_text())["spec"]["environment"]
+    assert (spec["engine"], spec["evaluation_engine"]) == ("gymnasium", "envpool")
+    capsys.readouterr()
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    main(["evaluate", f"--run={study.parent / 'out'}", "--round=final"])
+    said = capsys.readouterr()
+    assert "envpool is not installed" in said.err and "2 of 2 test episodes did not end within max_steps 50" in said.err
+    assert said.out == "after 1 rounds: test return -50 (± 0, 2 episodes)\n"
 
 
 def test_an_evaluation_that_the_environment_does_not_have(study, capsys):

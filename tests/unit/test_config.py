@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from rl_influence.config import (
     PPOConfig,
     RunSpec,
     check_environments,
+    check_packages,
+    load_environments,
     load_run_spec,
     parse,
     read_yaml,
@@ -370,19 +373,73 @@ def test_a_run_spec_is_resolved():
         parse(RunSpec, data, "here")
 
 
-def test_missing_packages_are_named_before_anything_runs(folder, monkeypatch):
-    config = Config(folder / STUDY)
-    check_environments(config)
-    found = {"minigrid": False, "envpool": True}
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: found.get(name, True) or None)
-    with pytest.raises(ConfigError, match=r"minigrid needs the package minigrid: .*rl-influence\[environments\]"):
-        check_environments(config)
-    found.update(minigrid=True, envpool=False)
-    with pytest.raises(ConfigError, match=r"acrobot needs the package envpool: .*rl-influence\[fast\]"):
-        check_environments(config)
-    change(folder / STUDY, "grid.2.environments", ["frozenlake"])
-    change(folder / STUDY, "grid.2.seeds", [7])
-    check_environments(Config(folder / STUDY))  # no run needs envpool any more
+@pytest.mark.parametrize(
+    "environment, package, extra",
+    [
+        ("frozenlake", "gymnasium", "environments"),
+        ("minigrid", "minigrid", "environments"),
+        ("highway", "highway_env", "environments"),
+        ("lunarlander", "Box2D", "environments"),
+        ("bipedalwalker", "Box2D", "environments"),
+        ("pong", "ale_py", "environments"),
+        ("pong", "cv2", "environments"),
+        ("acrobot", "envpool", "fast"),  # test episodes
+        ("highway", "envpool", "fast"),  # both
+    ],
+)
+def test_a_missing_package_is_named_with_what_installs_it(environment, package, extra, monkeypatch):
+    environments = load_environments(ROOT / "config/environments")
+    check_packages(environments[environment])
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as error:
+        check_environments(environments[name] for name in ("frozenlake", environment))
+    line = f"environment {environment} needs the package {package}: pip install 'rl-influence[{extra}]'"
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)
+    assert ("set engine and evaluation_engine to gymnasium" in str(error.value)) == (extra == "fast")
+
+
+def test_an_environment_that_does_not_name_envpool_does_not_need_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    check_packages(load_environments(ROOT / "config/environments")["frozenlake"])
+
+
+@pytest.mark.slow
+def test_environments_are_made_before_a_sweep_in_a_process_of_its_own():
+    """The planning process itself must load no simulator and no torch."""
+    script = """
+import json, sys
+from rl_influence.config import ConfigError, EnvironmentConfig, check_environments
+for change in json.loads(sys.argv[2]):
+    try:
+        check_environments([EnvironmentConfig(**(json.loads(sys.argv[1]) | change))])
+        print("made")
+    except ConfigError as error:
+        print(error)
+print(*sorted({"torch", "gymnasium", "envpool", "numpy"} & set(sys.modules)))
+"""
+    acrobot = load_environments(ROOT / "config/environments")["acrobot"].model_dump(mode="json")
+    changes = [{}, {"gym_id": "Acrobat-v1"}]
+    command = [sys.executable, "-c", script, json.dumps(acrobot), json.dumps(changes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    made, refused, loaded = done.stdout.splitlines()
+    assert (made, loaded) == ("made", "")
+    assert refused.startswith("environment acrobot: gym_id 'Acrobat-v1' with {}: ")
+
+
+def test_without_envpool_gymnasium_simulates(monkeypatch):
+    arguments = dict(environment="highway", method="ppo", seed=0, config=ROOT / "config/paper.yaml")
+    fast = load_run_spec(**arguments)
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.warns(UserWarning, match=r"environment highway: envpool is not installed; .*rl-influence\[fast\]"):
+        slow = load_run_spec(**arguments)
+    assert (fast.environment.engine, fast.environment.evaluation_engine) == ("envpool", "envpool")
+    assert (slow.environment.engine, slow.environment.evaluation_engine) == ("gymnasium", "gymnasium")
+    changed = fast.model_dump()
+    changed["environment"] |= {"engine": "gymnasium", "evaluation_engine": "gymnasium"}
+    assert fingerprint(slow) == fingerprint(RunSpec(**changed)) != fingerprint(fast)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_run_spec(**arguments | {"environment": "frozenlake"})  # never needed it
 
 
 @pytest.mark.slow

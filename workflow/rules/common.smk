@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from rl_influence.analysis.registry import analysis_directory, analysis_files
-from rl_influence.config import Config, ConfigError, check_environments, read_yaml
+from rl_influence.config import Config, ConfigError, check_environments, check_packages, read_yaml
 from rl_influence.provenance import RUN_FILES, run_directory, snapshot_directory
 
 try:
@@ -40,6 +40,13 @@ def all_analysis_files():
 
 def there_or_made(files):
     return [file for file in files if CAN_TRAIN or os.path.exists(file)]
+
+
+def environments_to_train():
+    """The environments of runs and analyses that are not there yet."""
+    waiting = [run for folder, run in RUNS.items() if not all(os.path.exists(f"{folder}/{name}") for name in RUN_FILES)]
+    waiting += [analysis.run for folder, analysis in ANALYSIS_JOBS.items() if not os.path.exists(folder)]
+    return dict.fromkeys(run.environment for run in waiting)
 
 
 def trained(folder):

@@ -1,11 +1,14 @@
 # One job per run. The folder's name ends in the fingerprint of everything that decides the numbers.
 # A run keeps its state outside the declared outputs: a job that was killed goes on where it stopped.
 
-try:
-    check_environments(STUDY)
-except ConfigError as error:
-    print(f"rl-influence: {error}", file=sys.stderr)
-    sys.exit(1)
+if workflow.is_main_process:  # jobs read this file again
+    try:
+        for name in dict.fromkeys(run.environment for run in RUNS.values()):
+            check_packages(STUDY.environments[name])
+        check_environments(STUDY.environments[name] for name in environments_to_train())
+    except ConfigError as error:
+        print(f"rl-influence: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 RUN = f"{RESULTS}/runs/{{environment}}/{{method}}/{{run}}"

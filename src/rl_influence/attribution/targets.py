@@ -27,6 +27,7 @@ from rl_influence.attribution.policies import (
 from rl_influence.ppo import distinct_observations
 
 Target = Callable[[nn.Module], Tensor]
+CHUNK_BYTES = 2**23  # of observations that share a pass: 297 stacked frames of Pong; grids and vectors fit in one
 
 
 class FReturn:
@@ -59,7 +60,7 @@ class FReturn:
 
     def parts(self, chunk_size: int | None) -> Iterator[Target]:
         """Targets that sum to this one, each over at most `chunk_size` records."""
-        for chunk in chunks(len(self.weights), chunk_size):
+        for chunk in chunks(self.observations, chunk_size):
             yield partial(self._part, chunk)
 
     def _part(self, chunk: slice, policy: nn.Module) -> Tensor:
@@ -123,7 +124,7 @@ def target_gradient(policy: nn.Module, target: Target, chunk_size: int | None = 
     """grad f(theta), parameter name -> gradient; parameters that f does not reach are left out.
 
     Args:
-        chunk_size: records of an `FReturn` that share a pass; bounds memory, changes nothing else.
+        chunk_size: records of an `FReturn` that share a pass, see `chunks`; bounds memory, changes nothing else.
     """
     parameters(policy)  # there must be some
     total: dict[str, Tensor] = {}
@@ -138,11 +139,12 @@ def target_gradient(policy: nn.Module, target: Target, chunk_size: int | None = 
     return total
 
 
-def chunks(n: int, chunk_size: int | None) -> list[slice]:
-    """Slices of at most `chunk_size` that cover range(n)."""
+def chunks(observations: Tensor, chunk_size: int | None) -> list[slice]:
+    """Slices of at most `chunk_size` records, or of as many as `CHUNK_BYTES` hold if it is None, that cover all."""
     if chunk_size is not None and chunk_size < 1:
-        raise AttributionError(f"chunk_size is {chunk_size}; at least 1, or None for all records at once")
-    size = chunk_size or max(n, 1)
+        raise AttributionError(f"chunk_size is {chunk_size}; at least 1, or None for as many as memory is meant for")
+    n = len(observations)
+    size = chunk_size or max(1, CHUNK_BYTES * n // max(1, observations.nbytes))
     return [slice(start, start + size) for start in range(0, n, size)]
 
 

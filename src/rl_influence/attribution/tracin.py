@@ -40,7 +40,8 @@ def influence_scores(
             normalised per mini-batch).
         backend: `jvp`, `ghost` or `per_record`, see `backends`; equal up to rounding. None takes the fastest: formulas
             written out for `FReturn` of the tanh MLPs (`mlp`), else `jvp`.
-        chunk_size: records that share a pass; bounds memory, changes scores by rounding only.
+        chunk_size: records that share a pass; bounds memory, changes scores by rounding only. None: as many as make
+            8 MB of observations, which splits images only.
 
     Returns:
         (n,) scores in the dtype of the policy's parameters: first-order change of the target per unit of step size.
@@ -61,7 +62,7 @@ def influence_scores(
         derivatives = torch.from_numpy(hand.derivatives(np.arange(n))[1])
     else:
         direction = target_gradient(policy, target, chunk_size)
-        for chunk in chunks(n, chunk_size):
+        for chunk in chunks(observations, chunk_size):
             derivatives[chunk] = differentiate(policy, observations[chunk], actions[chunk], direction)[1]
         check_against_autograd(backend or "jvp", policy, observations, actions, direction, derivatives)
     return _finite_scores(advantages.to(derivatives) * derivatives)
@@ -105,7 +106,7 @@ def tracin_scores(
         weight_by_learning_rate: multiplies each step's term by its learning rate. The paper's sum has no such factor,
             which changes no ranking while the rate is constant; where a schedule varies it, the sum needs it.
         backend: as for `influence_scores`; None takes the fastest.
-        chunk_size: records that share a pass.
+        chunk_size: records that share a pass, as for `influence_scores`.
 
     Returns:
         (n,) scores; 0 for records that no mini-batch contains.
@@ -133,7 +134,7 @@ def tracin_scores(
         else:
             drawn = observations[batch], actions[batch]
             direction = target_gradient(policy, target, chunk_size)
-            parts = [differentiate(policy, drawn[0][c], drawn[1][c], direction) for c in chunks(len(batch), chunk_size)]
+            parts = [differentiate(policy, drawn[0][c], drawn[1][c], direction) for c in chunks(drawn[0], chunk_size)]
             log_probs, derivatives = (torch.cat(part).double().cpu() for part in zip(*parts, strict=True))
             if not checked:
                 check_against_autograd(backend or "jvp", policy, *drawn, direction, derivatives)

@@ -6,7 +6,7 @@ is in docs/deviations.md; tests/parity/test_engines.py compares them.
 
 import torch
 
-from rl_influence.config import EnvironmentConfig
+from rl_influence.config import ConfigError, EnvironmentConfig
 from rl_influence.environments.gymnasium_engine import GymnasiumBatch, GymnasiumSampler, make_env
 from rl_influence.environments.sampler import Sampler
 from rl_influence.environments.tabular import tabular_model
@@ -52,7 +52,10 @@ def check_environment(environment: EnvironmentConfig) -> None:
         ConfigError: in one line, for the first thing that does not work.
     """
     env = make_env(environment)
-    make_policy(environment.network, env.observation_space, env.action_space, torch.Generator())
+    try:
+        make_policy(environment.network, env.observation_space, env.action_space, torch.Generator())
+    except ConfigError as error:
+        raise ConfigError(f"environment {environment.id}: {error}") from None
     if environment.evaluation.kind == "exact":
         tabular_model(env)
     env.close()

@@ -59,10 +59,13 @@ class Pool:
         # from a single seed, envpool would give copy i the seed + i: neighbouring seeds would share their copies
         seeds = (seed.generate_state(copies) >> 1).tolist()
         arguments = envpool_arguments(environment)
-        if environment.gym_id == "highway-v0":
-            self._mirror = HighwayMirror(envpool.make_spec(task, **arguments).config._asdict())
-            arguments |= self._mirror.arguments
-        self._pool = envpool.make_gymnasium(task, num_envs=copies, num_threads=1, seed=seeds, **arguments)
+        try:
+            if environment.gym_id == "highway-v0":
+                self._mirror = HighwayMirror(envpool.make_spec(task, **arguments).config._asdict())
+                arguments |= self._mirror.arguments
+            self._pool = envpool.make_gymnasium(task, num_envs=copies, num_threads=1, seed=seeds, **arguments)
+        except (RuntimeError, TypeError, ValueError) as error:  # values of a type that the C++ side does not take
+            raise _refusal(environment, f"does not take {arguments} ({' '.join(str(error).split())[:200]})") from None
         with warnings.catch_warnings():
             # the bounds of Acrobot's velocities are float64 there
             warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")

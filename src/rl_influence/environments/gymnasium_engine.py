@@ -35,11 +35,11 @@ def make_env(environment: EnvironmentConfig) -> gym.Env:
         kwargs["frameskip"] = 1  # the wrapper skips; ALE's ids would skip 4 frames as well
     try:
         env = gym.make(gym_id, disable_env_checker=True, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigError(
             f"environment {name}: {_first_line(error)}; pip install 'rl-influence[environments]'"
         ) from None
-    except (gym.error.Error, TypeError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # an environment may raise anything for arguments that it does not take
         raise ConfigError(f"environment {name}: gym_id {gym_id!r} with {kwargs}: {_first_line(error)}") from None
     if hasattr(type(env.unwrapped), "default_config"):  # highway-env ignores unknown keys silently
         known = type(env.unwrapped).default_config()
