@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
-import scipy.sparse
 import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from rl_influence.config import ConfigError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 # wrappers that leave the task alone (their time limit and their observations are read); any other is refused
 WRAPPERS = (
@@ -138,6 +141,8 @@ def policy_chain(model: TabularModel, action_probabilities: np.ndarray) -> tuple
         Probabilities (S, S), sparse, of going on from one state in another (rows sum to less than 1 where episodes may
         end), and the expected reward (S,) of a step, to be multiplied by `model.reward_factor`.
     """
+    from scipy.sparse import coo_array  # not at the start of every run: it takes a fifth of a second
+
     pi = np.asarray(action_probabilities, dtype=float)
     if pi.shape != model.shape or not (pi >= 0).all() or not np.allclose(pi.sum(1), 1, rtol=0, atol=1e-6):
         raise ValueError(
@@ -147,7 +152,7 @@ def policy_chain(model: TabularModel, action_probabilities: np.ndarray) -> tuple
     n = len(pi)
     sources = np.broadcast_to(np.arange(n)[:, None, None], joint.shape)
     weights = joint * ~model.terminated
-    chain = scipy.sparse.coo_array((weights.ravel(), (sources.ravel(), model.next_states.ravel())), shape=(n, n))
+    chain = coo_array((weights.ravel(), (sources.ravel(), model.next_states.ravel())), shape=(n, n))
     return chain.tocsr(), (joint * model.rewards).sum((1, 2))
 
 
