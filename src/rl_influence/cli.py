@@ -1,4 +1,4 @@
-"""`rl-influence`: one run without Snakemake."""
+"""`rl-influence`: one run without Snakemake, and results of several machines."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ def main(arguments: list[str] | None = None) -> None:
     evaluate.add_argument("--kind", choices=("exact", "batched", "episodes"), help="default: the run's")
     evaluate.add_argument("--episodes", type=int, help="default: the run's")
     evaluate.set_defaults(function=_evaluate)
+    check = commands.add_parser("check", help="say what a study's results hold: whole, missing and damaged runs")
+    merge = commands.add_parser("merge", help="add a study's runs from the results of other machines")
+    merge.add_argument("sources", type=Path, nargs="+", metavar="FOLDER", help="holds results/, as this folder does")
+    for command, function in ((check, _check), (merge, _merge)):
+        command.add_argument("--config", type=Path, default="config/config.yaml", help="default: %(default)s")
+        command.set_defaults(function=function)
     options = parser.parse_args(arguments)
     try:
         with warnings.catch_warnings():
@@ -158,6 +164,37 @@ def _evaluate(options: argparse.Namespace) -> None:
     result = evaluate(saved.policy(), on_installed_engines(saved.spec.environment), settings, seed)
     how = f"± {result.se:.2g}, {result.episodes} episodes" if result.episodes else "exact"
     print(f"after {saved.round} rounds: test return {result.mean:.6g} ({how})")
+
+
+def _check(options: argparse.Namespace) -> None:
+    from rl_influence.config import Config
+    from rl_influence.merge import check
+
+    config = Config(options.config)
+    found = check(config)
+    for title in ("missing", "damaged", "leftover"):
+        for line in getattr(found, title):
+            print(f"{title}: {line}")
+    counts = ", ".join(f"{len(getattr(found, title))} {title}" for title in ("missing", "damaged", "leftover"))
+    print(f"study {config.study}: {found.whole} of {len(config.runs)} runs are whole, {counts}")
+    if found.damaged:
+        fail(f"{len(found.damaged)} damaged runs; remove their folders to train them anew")
+
+
+def _merge(options: argparse.Namespace) -> None:
+    from rl_influence.config import Config
+    from rl_influence.merge import merge
+
+    config, refused = Config(options.config), 0
+    for source in options.sources:
+        merged = merge(config, source)
+        for title in ("added", "conflicts", "damaged"):
+            for line in getattr(merged, title):
+                print(f"{title.removesuffix('s')}: {line}")
+        print(f"{source}: {len(merged.added)} runs added, {merged.same} were here already")
+        refused += len(merged.conflicts) + len(merged.damaged)
+    if refused:
+        fail(f"{refused} runs were not taken: conflicts (ours are kept) and damaged ones, see above")
 
 
 def _whole_number(name: str, text: str) -> int:
