@@ -47,17 +47,21 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
 # Listed here, and not read off the modules that make them, so that a study is checked without importing these.
 FigureName = Literal[
+    "fig04_highway",
+    "fig05_interventions",
     "fig06_returns",
     "fig06_efficiency",
+    "fig10_acrobot",
     "fig12_heuristics",
     "fig13_td_error",
     "fig14_p_sweep",
     "fig15_adam",
     "fig_controls",
+    "fig_faithfulness",
     "fig_claims",
 ]
-TableName = Literal["efficiency", "final_returns", "table_2", "table_3", "table_4", "table_5"]
-AnalysisName = Literal["diagnosis", "agreement"]
+TableName = Literal["efficiency", "final_returns", "table_2", "table_3", "table_4", "table_5", "faithfulness_summary"]
+AnalysisName = Literal["diagnosis", "agreement", "behaviour", "interventions", "faithfulness"]
 
 
 class ConfigError(ValueError):

@@ -1,6 +1,7 @@
 """Behaviours over rounds: target states against the simulator, breakpoints by brute force, trajectories by hand."""
 
 import itertools
+import json
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +12,7 @@ from rl_influence import snapshots, training
 from rl_influence.analysis.behaviour import (
     BEHAVIOURS,
     Behaviour,
+    analyse,
     behaviour_of,
     breakpoints,
     learned,
@@ -190,3 +192,45 @@ def test_refusals(folder, tmp_path):
         learned(folder, behaviour=WHATEVER, phases=4)
     with pytest.raises(ResultError, match="no final policy"):
         learned(tmp_path, behaviour=WHATEVER)
+
+
+def test_the_analysis_of_some_rounds(folder, monkeypatch):
+    monkeypatch.setitem(BEHAVIOURS, "CartPole-v1", WHATEVER)
+    rounds = (0, 1, 2, 4, 5, 7)
+    final = snapshots.load_final(folder)
+    tables = analyse(final.spec, folder, rounds)
+    table = tables["behaviour"]
+    assert table["round"].unique().tolist() == [*rounds, 9]
+    few = table[table["neighbours"] == 20]
+    assert few["third"].tolist() == ["first"] * 3 + ["middle"] * 2 + ["last"] * 2  # of 9 rounds
+    assert few["roughness"].isna().tolist() == [False] * 6 + [True]
+    target = tables["behaviour_targets"].iloc[0]
+    last = snapshots.load(folder, 7)
+    assert (target["round"], target["record"]) == (7, target_record(WHATEVER, last.records.observations))
+    observation = last.records.observations[target["record"]]
+    np.testing.assert_allclose(json.loads(target["observation"]), observation, rtol=1e-5)
+    # seven points are enough for two phases of three
+    assert tables["behaviour_phases"]["phase"].tolist() == [1, 2]
+    followed = FAction(observation, np.array(1))
+    for phase, part in tables["behaviour_records"].groupby("phase"):
+        shown = int(tables["behaviour_phases"].set_index("phase").loc[phase, "shown_round"])
+        snapshot = snapshots.load(folder, shown)
+        scores = snapshot.influence_on(followed)
+        assert part["place"].tolist() == list(range(1, 11)) and (part["round"] == shown).all()
+        assert part["record"].tolist() == np.argsort(-scores, kind="stable")[:10].tolist()
+        for row in part.itertuples():
+            assert (row.action, row.advantage) == (
+                snapshot.records.actions[row.record],
+                pytest.approx(snapshot.records.advantages[row.record]),
+            )
+            seen = json.loads(row.observation)
+            np.testing.assert_allclose(seen, snapshot.records.observations[row.record], rtol=1e-5)
+
+
+def test_few_rounds_have_one_phase_and_fewer_none(folder, monkeypatch):
+    monkeypatch.setitem(BEHAVIOURS, "CartPole-v1", WHATEVER)
+    spec = snapshots.load_final(folder).spec
+    phases = analyse(spec, folder, (2, 8))["behaviour_phases"]
+    assert phases[["phase", "first_round", "last_round", "shown_round"]].values.tolist() == [[1, 2, 9, 8]]
+    with pytest.raises(ConfigError, match="2 rounds are too few for 1 phase of at least 3"):
+        analyse(spec, folder, (8,))

@@ -9,8 +9,10 @@ from scipy import stats
 from rl_influence import seeding, snapshots, training
 from rl_influence.analysis import faithfulness as module
 from rl_influence.analysis.faithfulness import (
+    analyse,
     datamodelling_scores,
     faithfulness,
+    over_seeds,
     random_subsets,
     rank_correlations,
     record_groups,
@@ -45,8 +47,13 @@ def make_snapshot(folder, environment=None, **ppo):
 
 
 @pytest.fixture(scope="module")
-def snapshot(tmp_path_factory):
-    return make_snapshot(tmp_path_factory.mktemp("snapshots"))
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("snapshots")
+
+
+@pytest.fixture(scope="module")
+def snapshot(folder):
+    return make_snapshot(folder)
 
 
 def test_one_gradient_step_is_predicted_perfectly(tmp_path):
@@ -176,4 +183,28 @@ def test_faithfulness_is_reproducible_and_covers_groups(snapshot, monkeypatch):
         "number of records"
     }
     assert set(module.OUTCOMES) == set(first.outcome)
-    assert (first.environment == "frozenlake").all() and (first["round"] == 1).all()
+    assert (first["round"] == 1).all()
+
+
+def test_the_analysis_is_that_of_every_round(snapshot, folder, monkeypatch):
+    for name, value in {"SUBSETS": 5, "FRACTION": 0.25, "GROUPS": 3, "ORDERS": 2}.items():
+        monkeypatch.setattr(module, name, value)
+    (table,) = analyse(snapshot.spec, folder, (1,)).values()
+    by_hand, outcomes = faithfulness(snapshot, subsets=5, fraction=0.25, groups=3, orders=2)
+    pd.testing.assert_frame_equal(table, by_hand)
+    assert outcomes.groupby("removal").size().to_dict() == {"groups": 6, "subsets": 10}
+
+
+def test_means_over_seeds_leave_out_what_is_undefined():
+    rows = [
+        ("frozenlake", "ppo", seed, 3, "subsets", "f_return", scoring, rho, 50, 2, reliability)
+        for seed, reliability in ((0, 0.9), (1, 0.7), (2, 0.8))
+        for scoring, rho in {"a": [0.2, 0.4, 0.9][seed], "b": [0.5, np.nan, 0.1][seed]}.items()
+    ]
+    columns = ["environment", "method", "seed", "round", "removal", "outcome", "scoring", "spearman", "sets", "orders"]
+    found = over_seeds({"faithfulness": pd.DataFrame(rows, columns=[*columns, "reliability"])}).set_index("scoring")
+    assert found["spearman"].to_dict() == pytest.approx({"a": 0.5, "b": 0.3})
+    half = 4.302653 * np.std([0.2, 0.4, 0.9], ddof=1) / np.sqrt(3)  # t(0.975, 2)
+    assert found.loc["a", ["spearman_low", "spearman_high"]].tolist() == pytest.approx([0.5 - half, 0.5 + half])
+    assert (found["n"] == 3).all() and (found["sets"] == 50).all()
+    assert found["reliability"].tolist() == pytest.approx([0.8, 0.8])

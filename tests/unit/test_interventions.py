@@ -1,15 +1,17 @@
 """Interventions redo a round by hand: same parameters, same mini-batches, only the records differ."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rl_influence import seeding, snapshots, training
-from rl_influence.analysis.interventions import single_round
+from rl_influence.analysis import interventions
+from rl_influence.analysis.interventions import analyse, over_seeds, single_round
 from rl_influence.config import EvaluationConfig, RunSpec
 from rl_influence.environments import make_env, tabular
 
 
-def make_spec(kind="exact", **selection):
+def make_spec(kind="exact", episodes=40, **selection):
     environment = {
         "id": "frozenlake",
         "label": "FrozenLake",
@@ -17,7 +19,7 @@ def make_spec(kind="exact", **selection):
         "kwargs": {"map_name": "4x4", "is_slippery": False},
         "rounds": 2,
         "drop_percent": 25,
-        "evaluation": {"kind": kind, "episodes": 40},
+        "evaluation": {"kind": kind, "episodes": episodes},
     }
     return RunSpec(
         environment=environment,
@@ -89,3 +91,41 @@ def test_arms_share_their_test_episodes(snapshot):
     assert rows.return_before.nunique() == 1
 
 
+def test_the_analysis_covers_its_rounds_with_few_episodes(tmp_path, monkeypatch):
+    spec = make_spec("batched", episodes=8)
+    training.take_snapshots(spec, [0, 1], tmp_path, log=lambda line: None)
+    for limit, episodes in ((5, 5), (1000, 8)):  # the run's own at most
+        monkeypatch.setattr(interventions, "EPISODES", limit)
+        table = analyse(spec, tmp_path, (0, 1))["interventions"]
+        evaluation = EvaluationConfig(kind="batched", episodes=episodes)
+        by_hand = [single_round(snapshots.load(tmp_path, k), evaluation=evaluation) for k in (0, 1)]
+        pd.testing.assert_frame_equal(table, pd.concat(by_hand, ignore_index=True))
+    assert (
+        table.groupby("round")["arm"].apply(list).tolist()
+        == [["all", "negative", "random", "negative_p", "random_p"]] * 2
+    )
+
+
+def test_differences_over_seeds_by_hand():
+    deltas = {  # (seed, round) -> all, negative, random, negative_p, random_p
+        (0, 0): [0.1, 0.3, 0.0, 0.1, 0.1],
+        (0, 1): [0.2, 0.2, 0.3, 0.4, 0.1],
+        (1, 0): [0.0, 0.5, 0.1, 0.2, 0.0],
+        (1, 1): [0.1, 0.0, 0.2, 0.1, 0.3],
+    }
+    arms = ["all", "negative", "random", "negative_p", "random_p"]
+    rows = [
+        ("frozenlake", "ppo", *place, arm, delta)
+        for place, values in deltas.items()
+        for arm, delta in zip(arms, values, strict=True)
+    ]
+    table = pd.DataFrame(rows, columns=["environment", "method", "seed", "round", "arm", "delta"])
+    found = over_seeds({"interventions": table}).set_index(["arm", "minus"])
+    assert (found["n"] == 2).all() and (found["rounds"] == 4).all()
+    row = found.loc["negative", "all"]  # by seed: (0.2 + 0) / 2 and (0.5 - 0.1) / 2
+    assert row["difference"] == pytest.approx(0.15) and row["ahead"] == pytest.approx((1 + 0.5 + 1 + 0) / 4)
+    half = np.tan(0.475 * np.pi) * 0.05  # t(0.975, 1) times the standard error
+    assert [row["difference_low"], row["difference_high"]] == pytest.approx([0.15 - half, 0.15 + half])
+    assert found.loc["negative", "random"]["difference"] == pytest.approx((0.1 + 0.1) / 2)
+    assert found.loc["negative_p", "random_p"]["difference"] == pytest.approx((0.15 + 0.0) / 2)
+    assert found.loc["negative_p", "all"]["difference"] == pytest.approx((0.1 + 0.1) / 2)

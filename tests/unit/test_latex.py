@@ -9,8 +9,8 @@ import pytest
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.latex import LATEX, escape, latex
 from rl_influence.analysis.reported import load_reported
-from rl_influence.analysis.tables import make_tables
-from synthetic import CATALOGUE, study, write_synthetic_study
+from rl_influence.analysis.tables import TABLES, make_tables
+from synthetic import CATALOGUE, faithfulness_tables, study, write_synthetic_study
 
 GRID = (
     {"environments": ["frozenlake", "minigrid"], "methods": ["ppo", "random", "iif_p12_5", "iif_p50"], "seeds": [0, 1]},
@@ -23,8 +23,9 @@ def printed(tmp_path_factory):
     """Every printed table of a study with a missing run and with one seed (cells without an interval)."""
     config, root = study(*({**block, "rounds": 6} for block in GRID)), tmp_path_factory.mktemp("latex")
     write_synthetic_study(root, config, skip=lambda run: run.method == "random" and run.seed == 1)
-    tables = make_tables(load_study(config, root), tuple(LATEX), load_reported(CATALOGUE))
-    return {name: latex(name, table, config) for name, table in tables.items()}
+    tables = make_tables(load_study(config, root), tuple(set(LATEX) & set(TABLES)), load_reported(CATALOGUE))
+    tables |= faithfulness_tables(config, [("minigrid", "ppo", 0), ("minigrid", "ppo", 1)])
+    return {name: latex(name, table, config) for name, table in tables.items() if name in LATEX}
 
 
 @pytest.mark.parametrize("name", LATEX)

@@ -8,6 +8,7 @@ is that on f_action = log pi(a|s) at a round's start, with raw advantages.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,14 @@ import torch
 
 from rl_influence import snapshots
 from rl_influence.analysis.diagnosis import extreme_records
+from rl_influence.analysis.geometry import LANE, vehicles
 from rl_influence.analysis.roughness import NEIGHBOURS, embeddings, roughness_table
 from rl_influence.attribution import FAction
-from rl_influence.config import ConfigError
+from rl_influence.config import ConfigError, RunSpec
 
-HIGHWAY_X, HIGHWAY_LANE = 200.0, 4.0  # metres: what x = 1 means in an observation, and the width of a lane
-HIGHWAY_Y = 4 * HIGHWAY_LANE  # and y = 1, on four lanes
+TABLES = ("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets")
+THIRDS = ("first", "middle", "last")
+PHASES, SHORTEST = 3, 3  # phases of a behaviour, and how many rounds each has at least
 TAILING_GAP = 30.0  # metres; at 25 m/s about a second behind
 SWINGING = 2.0  # rad/s
 
@@ -49,13 +52,11 @@ class Behaviour:
 def tailing_gap(observations: np.ndarray) -> np.ndarray:
     """Metres to the nearest vehicle ahead in the own lane; nan unless it is at most 30 and shrinking.
 
-    Observations are highway-env's Kinematics: rows of presence, x, y, vx, vy, the first for the own vehicle, the
-    others relative to it.
+    Observations are highway-env's Kinematics, see `geometry.vehicles`.
     """
-    others = observations.reshape(len(observations), -1, 5)[:, 1:]
-    present, x, y, vx, _ = np.moveaxis(others, -1, 0)
-    ahead = (present > 0.5) & (x > 0) & (np.abs(y) * HIGHWAY_Y < HIGHWAY_LANE / 2)
-    gaps = np.where(ahead, x * HIGHWAY_X, np.inf)
+    present, x, y, vx, _ = np.moveaxis(vehicles(observations)[:, 1:], -1, 0)
+    ahead = (present > 0.5) & (x > 0) & (np.abs(y) < LANE / 2)
+    gaps = np.where(ahead, x, np.inf)
     nearest = np.arange(len(gaps)), gaps.argmin(1)
     return np.where((gaps[nearest] <= TAILING_GAP) & (vx[nearest] < 0), gaps[nearest], np.nan)
 
@@ -88,21 +89,23 @@ class Learned(NamedTuple):
     target: dict  # label, rule, action, round and record that the state was taken from, observation (list)
     trajectory: pd.DataFrame  # round x number of neighbours: probability, sigma, nodes, edges, roughness
     phases: pd.DataFrame  # phase, first_round, last_round, shown_round, probability
-    records: pd.DataFrame  # top records of each phase's shown round
+    records: pd.DataFrame  # top records of each phase's shown round, with their observation (list)
 
 
 def learned(
     directory: str | Path,
     *,
+    rounds: Sequence[int] | None = None,
     behaviour: Behaviour | None = None,
     neighbours: Sequence[int] = NEIGHBOURS,
-    phases: int = 3,
+    phases: int = PHASES,
     number: int = 10,
 ) -> Learned:
     """Follows a behaviour through a run's snapshots.
 
     Args:
         directory: of the snapshots, with the final policy.
+        rounds: default all of which there are snapshots.
         behaviour: default the environment's in `BEHAVIOURS`.
         neighbours: see `roughness.roughness_table`.
         phases: how many.
@@ -114,13 +117,14 @@ def learned(
             too few rounds for the phases.
     """
     directory = snapshots.folder(directory)
-    final, rounds = snapshots.load_final(directory), snapshots.rounds_in(directory)
+    final = snapshots.load_final(directory)
+    rounds = snapshots.rounds_in(directory) if rounds is None else sorted(rounds)
     behaviour = behaviour or behaviour_of(final.spec.environment.gym_id)
     last = snapshots.load(directory, max(rounds, default=0))
     record = target_record(behaviour, last.records.observations)
     observation, action = last.records.observations[record], np.array(behaviour.action)
     target = FAction(observation, action)
-    end, place = final.policy(), {"environment": final.spec.environment.id, "seed": final.spec.seed}
+    end = final.policy()
 
     parts, probabilities = [], []
     for k in rounds:
@@ -129,10 +133,10 @@ def learned(
             snapshot.influence_on(target), embeddings(end, snapshot.records.observations), neighbours=neighbours
         )
         probabilities.append(probability(snapshot.policy(), target))
-        parts.append(table.assign(**place, round=k, probability=probabilities[-1]))
+        parts.append(table.assign(round=k, probability=probabilities[-1]))
     probabilities.append(probability(end, target))
     without_buffer = pd.DataFrame({"neighbours": neighbours, "round": final.round, "probability": probabilities[-1]})
-    parts.append(without_buffer.assign(**place))
+    parts.append(without_buffer)
     trajectory = pd.concat(parts, ignore_index=True)
 
     starts = breakpoints(probabilities, phases)
@@ -143,9 +147,11 @@ def learned(
         rows.append((phase, *bounds, shown, float(np.mean(probabilities[first:after]))))
         snapshot = snapshots.load(directory, shown)
         table = extreme_records(snapshot, snapshot.influence_on(target), number=number)
-        records.append(table[table.end == "top"].assign(phase=phase, round=shown))
+        top = table[table.end == "top"]
+        seen = [snapshot.records.observations[record].tolist() for record in top["record"]]
+        records.append(top.assign(phase=phase, round=shown, observation=seen))
     columns = ["phase", "first_round", "last_round", "shown_round", "probability"]
-    order = ["environment", "seed", "round", "probability", "neighbours", "sigma", "nodes", "edges", "roughness"]
+    order = ["round", "probability", "neighbours", "sigma", "nodes", "edges", "roughness"]
     return Learned(
         target={
             "label": behaviour.label,
@@ -156,9 +162,47 @@ def learned(
             "observation": observation.tolist(),
         },
         trajectory=trajectory[order],
-        phases=pd.DataFrame(rows, columns=columns).assign(**place),
+        phases=pd.DataFrame(rows, columns=columns),
         records=pd.concat(records, ignore_index=True),
     )
+
+
+def analyse(spec: RunSpec, directory: str | Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """How the environment's behaviour was learned in one run, as tables.
+
+    Args:
+        directory: holds the snapshots of these rounds and the final policy.
+        rounds: too few of them for `PHASES` phases give fewer.
+
+    Returns:
+        - behaviour: per round and number of neighbours u: third (of the run's rounds: first, middle, last),
+          probability, neighbours, sigma, nodes, edges, roughness (empty for the final policy, which has no buffer);
+        - behaviour_phases: phase, first_round, last_round, shown_round, probability (mean);
+        - behaviour_records: the records of most positive influence in each phase's shown round: phase, round, place,
+          record, action, reward, advantage, influence, observation (a JSON list);
+        - behaviour_targets: label, rule, action, round, record, observation of the target state; one row.
+
+    Raises:
+        ConfigError, ResultError: as `learned`.
+    """
+    found = learned(directory, rounds=rounds, phases=max(1, min(PHASES, (len(rounds) + 1) // SHORTEST)))
+    third = np.minimum(len(THIRDS) * found.trajectory["round"] // spec.rounds, len(THIRDS) - 1)
+    trajectory = found.trajectory.assign(third=np.array(THIRDS)[third])
+    records = found.records.assign(observation=[_text(x) for x in found.records["observation"]])
+    target = found.target | {"observation": _text(found.target["observation"])}
+    measures = ["probability", "neighbours", "sigma", "nodes", "edges", "roughness"]
+    fields = ["record", "action", "reward", "advantage", "influence", "observation"]
+    return {
+        "behaviour": trajectory[["round", "third", *measures]],
+        "behaviour_phases": found.phases,
+        "behaviour_records": records[["phase", "round", "place", *fields]],
+        "behaviour_targets": pd.DataFrame([target]),
+    }
+
+
+def _text(observation: Sequence[float]) -> str:
+    """A vector as JSON, six significant digits as in all tables."""
+    return json.dumps([float(f"{x:.6g}") for x in observation])
 
 
 def behaviour_of(gym_id: str) -> Behaviour:
@@ -183,7 +227,7 @@ def probability(policy: torch.nn.Module, target: FAction) -> float:
     return float(target(policy).exp())
 
 
-def breakpoints(values: Sequence[float], pieces: int = 3, *, shortest: int = 3) -> list[int]:
+def breakpoints(values: Sequence[float], pieces: int = PHASES, *, shortest: int = SHORTEST) -> list[int]:
     """Where a series changes: the piecewise constant fit of least squares.
 
     Args:
@@ -199,7 +243,9 @@ def breakpoints(values: Sequence[float], pieces: int = 3, *, shortest: int = 3) 
     x = np.asarray(values, dtype=float)
     n = len(x)
     if n < pieces * shortest:
-        raise ConfigError(f"{n} rounds are too few for {pieces} phases of at least {shortest}")
+        raise ConfigError(
+            f"{n} rounds are too few for {pieces} phase{'s' if pieces > 1 else ''} of at least {shortest}"
+        )
     sums, squares = (np.concatenate([[0.0], power.cumsum()]) for power in (x, x**2))
 
     def cost(first: int, after: int) -> float:

@@ -12,21 +12,25 @@ own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy import stats
 
-from rl_influence import seeding
-from rl_influence.analysis.statistics import spearman
+from rl_influence import seeding, snapshots
+from rl_influence.analysis.statistics import mean_columns, spearman
 from rl_influence.attribution import FReturn
-from rl_influence.config import EvaluationConfig
+from rl_influence.config import EvaluationConfig, RunSpec
 from rl_influence.evaluation import evaluate
 from rl_influence.ppo import distinct_observations
 from rl_influence.snapshots import Snapshot
 
+TABLES = ("faithfulness",)
 OUTCOMES = ("f_return", "test_return")
+# Of the workflow's analysis: a round is redone (SUBSETS + GROUPS) * ORDERS times.
+SUBSETS, FRACTION, GROUPS, ORDERS = 50, 0.5, 10, 2
 
 
 def faithfulness(
@@ -49,7 +53,7 @@ def faithfulness(
         resamples: of the bootstrap over sets.
 
     Returns:
-        - scores: rows with environment, seed, round, removal (`subsets` or `groups`), outcome, scoring, spearman, low
+        - scores: rows with round, removal (`subsets` or `groups`), outcome, scoring, spearman, low
           and high (95 % bootstrap over sets), sets, orders, reliability (Spearman of the outcome between even and odd
           orders: no scoring can be expected to do much better; nan for one order);
         - outcomes: every redone round, see `removal_outcomes`, with removal.
@@ -71,7 +75,7 @@ def faithfulness(
             resamples=resamples,
             generator=np.random.default_rng(bootstrap),
         )
-        place = {"environment": spec.environment.id, "seed": spec.seed, "round": snapshot.round, "removal": kind}
+        place = {"round": snapshot.round, "removal": kind}
         scores.append(rows.assign(**place)[[*place, *rows.columns]])
         outcomes.append(measured.assign(**place)[[*place, *measured.columns]])
     return pd.concat(scores, ignore_index=True), pd.concat(outcomes, ignore_index=True)
@@ -187,3 +191,39 @@ def rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = (ranks - ranks.mean(1, keepdims=True) for ranks in (x, y))
     norm = np.sqrt((x**2).sum(1) * (y**2).sum(1))
     return np.divide((x * y).sum(1), norm, out=np.full(len(x), np.nan), where=norm > 0)
+
+
+def analyse(spec: RunSpec, directory: str | Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """`faithfulness` of every round, with `SUBSETS` random subsets of `FRACTION` of the records, `GROUPS` groups and
+    `ORDERS` mini-batch orders.
+
+    Args:
+        directory: holds the snapshots of these rounds.
+
+    Returns:
+        faithfulness: round, removal, outcome, scoring, spearman, low, high, sets, orders, reliability.
+    """
+    parts = [
+        faithfulness(snapshots.load(directory, k), subsets=SUBSETS, fraction=FRACTION, groups=GROUPS, orders=ORDERS)[0]
+        for k in rounds
+    ]
+    return {"faithfulness": pd.concat(parts, ignore_index=True)}
+
+
+def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Means over seeds, with 95 % t intervals, of the table `faithfulness` of all runs, by round, removal, outcome and
+    scoring; with sets, orders and the mean reliability.
+
+    n counts the seeds; a score that is undefined for one of them is the mean of the others.
+    """
+    keys = ["environment", "method", "round", "removal", "outcome", "scoring"]
+    rows = []
+    for place, table in tables["faithfulness"].groupby(keys, sort=False):
+        row = dict(zip(keys, place, strict=True)) | {"n": len(table)}
+        row |= mean_columns("spearman", table["spearman"].dropna())
+        row |= {name: table[name].iloc[0] for name in ("sets", "orders")}
+        rows.append(row | {"reliability": table["reliability"].mean()})
+    return pd.DataFrame(rows)
+
+
+SUMMARIES = {"faithfulness_summary": over_seeds}

@@ -73,6 +73,26 @@ def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str]
     return header, rows
 
 
+def _latex_faithfulness(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Removed", "Scoring", "$n$", r"$f_\mathrm{return}$", "95\\% interval", "test return", "95\\% interval"]
+    rows = []
+    names = {"subsets": "random halves", "groups": "single groups"}
+    if frame.empty:  # then it has no columns either
+        return header, rows
+    for key, part in frame.groupby(["environment", "method", "round", "removal"], sort=False):
+        environment, method, k, removal = key
+        labels = config.environments[environment].label, config.methods[method].label
+        place = escape(f"{', '.join(labels)}, round {k}, {names[removal]}")
+        outcomes = [part[part["outcome"] == name].set_index("scoring") for name in ("f_return", "test_return")]
+        for scoring in outcomes[0].index:
+            pair = [outcome.loc[scoring].to_dict() for outcome in outcomes]
+            cells = [cell for row in pair for cell in (_number(row["spearman"], 2), _range(row, "spearman", 1, 2))]
+            rows.append([place, escape(scoring), _count(pair[0]), *cells])
+        ceiling = [_number(outcome["reliability"].iloc[0], 2) for outcome in outcomes]
+        rows.append([place, "reliability of the outcome", "", ceiling[0], "", ceiling[1], ""])
+    return header, rows
+
+
 QUANTITIES = {
     "influence": "Influence, per round",
     "optimise_iif": "Optimisation of IIF, per round",
@@ -87,6 +107,7 @@ QUANTITIES = {
 }
 LATEX = {
     "efficiency": _latex_efficiency,
+    "faithfulness_summary": _latex_faithfulness,
     "final_returns": _latex_final_returns,
     "table_2": _latex_efficiency,
     "table_3": _latex_efficiency,
@@ -97,7 +118,7 @@ LATEX = {
 
 def escape(text: str) -> str:
     """Plain text for LaTeX."""
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
     return "".join(special.get(c, rf"\{c}" if c in "&%$#_{}" else c) for c in text)
 
 

@@ -44,6 +44,9 @@ class Entry:
 ANALYSES: dict[str, Entry] = {
     "diagnosis": Entry(("diagnosis",), ("diagnosis_summary",)),
     "agreement": Entry(("agreement",), ("agreement_summary",)),
+    "behaviour": Entry(("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets")),
+    "interventions": Entry(("interventions",), ("interventions_summary",)),
+    "faithfulness": Entry(("faithfulness",), ("faithfulness_summary",)),
 }
 ANALYSIS_OF = {table: name for name, entry in ANALYSES.items() for table in (*entry.tables, *entry.summaries)}
 

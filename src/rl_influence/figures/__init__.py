@@ -14,26 +14,41 @@ from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config, choose
 
 from . import (
+    fig04_highway,
+    fig05_interventions,
     fig06_efficiency,
     fig06_returns,
+    fig10_acrobot,
     fig12_heuristics,
     fig13_td_error,
     fig14_p_sweep,
     fig15_adam,
     fig_claims,
     fig_controls,
+    fig_faithfulness,
     style,
 )
 from .style import FigureError
 
-MODULES = (fig06_returns, fig06_efficiency, fig12_heuristics, fig13_td_error, fig14_p_sweep, fig15_adam)
+MODULES = (
+    fig04_highway,
+    fig05_interventions,
+    fig06_returns,
+    fig06_efficiency,
+    fig10_acrobot,
+    fig12_heuristics,
+    fig13_td_error,
+    fig14_p_sweep,
+    fig15_adam,
+    fig_controls,
+    fig_faithfulness,
+    fig_claims,
+)
 FIGURES = {  # name -> (module, tables it reads)
-    module.__name__.rpartition(".")[2]: (module, module.TABLES) for module in (*MODULES, fig_controls, fig_claims)
+    module.__name__.rpartition(".")[2]: (module, module.TABLES) for module in MODULES
 }
 FOLDERS = (  # table -> its folder
-    {name: table.folder for name, table in TABLES.items()}
-    | LEDGERS
-    | dict.fromkeys((*ANALYSIS_OF, *LISTS), "tables")
+    {name: table.folder for name, table in TABLES.items()} | LEDGERS | dict.fromkeys((*ANALYSIS_OF, *LISTS), "tables")
 )
 __all__ = ["FIGURES", "FOLDERS", "FigureError", "draw", "make", "table_files"]
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rl_influence.analysis.curves import adam_variants, chosen_iif, environments_of, methods_of, reference_method
+from rl_influence.analysis.curves import KEY, adam_variants, chosen_iif, environments_of, methods_of, reference_method
 from rl_influence.config import Config
 
 from . import style
@@ -189,6 +189,26 @@ def efficiency_notes(tables: dict, config: Config, rows: list[tuple[str, str]]) 
         )
     pairs = [*rows, *((environment, reference_method(config)) for environment in dict.fromkeys(e for e, _ in rows))]
     return notes + style.missing_note(tables["missing_runs"], pairs, config)
+
+
+def conditions(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """(environment, method) pairs of a table, in its order."""
+    return list(dict.fromkeys(zip(table["environment"], table["method"], strict=True)))
+
+
+def rows_of(table: pd.DataFrame, key: tuple) -> pd.DataFrame:
+    """The rows of an (environment, method), or of one with a seed."""
+    for name, value in zip(KEY, key, strict=False):
+        table = table[table[name] == value]
+    return table
+
+
+def missing_analyses(tables: dict, analysis: str, config: Config, environments: list[str] | None = None) -> list[str]:
+    """Names the runs (of these environments; default all) of which an analysis is missing."""
+    missing = tables["missing_analyses"]
+    mine = missing.loc[missing["analysis"] == analysis, [*KEY, "reason"]]
+    about = [pair for pair in conditions(mine) if environments is None or pair[0] in environments]
+    return style.missing_note(mine, about, config, what="analyses")
 
 
 def find(table: pd.DataFrame, environment: str, method: str) -> pd.Series | None:

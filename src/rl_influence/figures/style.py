@@ -154,8 +154,10 @@ def of(row: pd.Series) -> str:
     return str(n) if n == expected else f"{n} of {expected}"
 
 
-def missing_note(missing: pd.DataFrame, conditions: list[tuple[str, str]], config: Config, most: int = 6) -> list[str]:
-    """Names the missing runs of the (environment, method) pairs that a figure is about."""
+def missing_note(
+    missing: pd.DataFrame, conditions: list[tuple[str, str]], config: Config, most: int = 6, what: str = "runs"
+) -> list[str]:
+    """Names the missing runs (or analyses) of the (environment, method) pairs that a figure is about."""
     names = [
         f"{config.environments[environment].label} {config.methods[method].label} seed {seed}"
         for environment, method, seed, _ in missing.itertuples(index=False)
@@ -163,8 +165,8 @@ def missing_note(missing: pd.DataFrame, conditions: list[tuple[str, str]], confi
     ]
     if not names:
         return []
-    more = f"; and {len(names) - most} more (missing_runs.csv)" if len(names) > most else ""
-    return [f"Missing runs: {'; '.join(names[:most])}{more}."]
+    more = f"; and {len(names) - most} more (missing_{what}.csv)" if len(names) > most else ""
+    return [f"Missing {what}: {'; '.join(names[:most])}{more}."]
 
 
 def counts(seeds: dict[str, int]) -> str:

@@ -1,0 +1,54 @@
+"""Figure 10: how one behaviour of Acrobot is learned, pushing with the swing. The choice of the behaviour is ours."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rl_influence.analysis.geometry import GOAL_HEIGHT, links
+from rl_influence.config import Config
+
+from . import behaviours
+
+TABLES = behaviours.TABLES
+ACTIONS = ("torque \u22121", "no torque", "torque +1")
+SECONDS = 0.15  # that the arrow of the tip's motion covers
+LINKS, MOTION = "#444444", "#9a9a9a"
+
+
+def draw(tables: dict, config: Config) -> Figure:
+    return behaviours.draw("fig10_acrobot", tables, config, VIEW)
+
+
+def arm(axis: Axes, observation: list[float], action: int, color: str) -> None:
+    """Both links, the height to reach, the motion of the tip, and the torque as an arrow around the middle joint."""
+    places, velocity = links(np.array(observation))
+    axis.plot([-2.2, 2.2], [GOAL_HEIGHT] * 2, color="#b5b5b5", lw=0.5, linestyle=(0, (4, 4)))
+    axis.plot(*places.T, color=LINKS, lw=1.4, solid_capstyle="round", zorder=3)
+    for place, marker, size in ((places[0], "s", 3), (places[1], "o", 2)):
+        axis.plot(*place, linestyle="none", marker=marker, markersize=size, color="#000000", zorder=4)
+    tip = places[2]
+    if np.hypot(*velocity) * SECONDS > 0.15:
+        behaviours.arrow(axis, tip, tip + velocity * SECONDS, MOTION, lw=0.7)
+    if action != 1:  # counterclockwise is positive
+        angles = np.radians(np.linspace(-60, 150, 20) if action == 2 else np.linspace(240, 30, 20))
+        around = places[1] + 0.45 * np.array([np.cos(angles), np.sin(angles)]).T
+        axis.plot(*around[:-1].T, color=color, lw=1.0, zorder=5)
+        behaviours.arrow(axis, around[-4], around[-1], color, lw=1.0, mutation_scale=5)
+    axis.set_xlim(-2.15, 2.15)
+    axis.set_ylim(-2.15, 2.15)
+    axis.set_aspect("equal")
+
+
+VIEW = behaviours.View(
+    gym_id="Acrobot-v1",
+    draw=arm,
+    describe=lambda observation, action: ACTIONS[action],
+    shape=(2, 2),
+    height=0.8,
+    symbols=(Line2D([], [], color=MOTION, lw=0.9, label="motion of the tip"),),
+    note="Pictures: both links, hanging from the fixed joint (square); the tip's way in "
+    f"{SECONDS:g} s; the torque around the joint between them. Dashed: the height that the tip must reach.",
+)
