@@ -4,6 +4,8 @@
 #                  there; CONFIG=config/config.yaml for the quick study (which make replicate also leaves)
 # make test        the quick tests; make test SLOW=1 runs all of them
 # make bench       side by side with Stable-Baselines3; prints the ratios
+# make faults      runs killed, files damaged, disks full: hundreds of times; prints what went wrong
+# make resume      go on after snakemake itself was killed; make resume-slurm: the same on Slurm (docs/clusters.md)
 # make clean-venv  remove the virtual environment
 
 PYTHON ?= python3
@@ -14,7 +16,7 @@ READY  := .venv/ready
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 export PYTHONHASHSEED := 0
 
-.PHONY: replicate figures report test bench clean-venv
+.PHONY: replicate figures report test bench faults resume resume-slurm clean-venv
 .DELETE_ON_ERROR:
 
 replicate: $(READY)
@@ -32,6 +34,15 @@ test: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+faults: $(READY)
+	$(BIN)/python -m benchmarks.faults
+
+resume: $(READY)
+	$(BIN)/python workflow/scripts/resume.py --cores $(CORES) --configfile $(CONFIG)
+
+resume-slurm: $(READY)
+	$(BIN)/python workflow/scripts/resume.py --profile workflow/profiles/slurm --configfile $(CONFIG)
 
 clean-venv:
 	rm -rf .venv

@@ -6,6 +6,7 @@ import csv
 import io
 import operator
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,6 +78,19 @@ def machine() -> dict[str, str]:
     versions = package_versions() | {"stable-baselines3": version("stable-baselines3")}
     host = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "processor": processor(), "cores": str(os.cpu_count())}
     return host | dict(sorted(versions.items()))
+
+
+def run(names: list[str], path: Path) -> None:
+    """Runs those that are named, or all: a line per figure, and the figures of each saved as soon as it has ended."""
+    for name in names:
+        if name not in benchmarks:
+            sys.exit(f"benchmarks: unknown benchmark {name!r}; choices: {', '.join(benchmarks)}")
+    for name in names or benchmarks:
+        figures = []
+        for figure in benchmarks[name]():
+            print(figure.line(), flush=True)
+            figures.append(figure)
+        save(figures, path)
 
 
 def save(figures: list[Figure], path: Path) -> None:
