@@ -9,6 +9,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureC
 from torch import nn
 
 from rl_influence.config import PPOConfig
+from rl_influence.networks import ActorCritic
 
 
 class MiniGridCNN(BaseFeaturesExtractor):
@@ -54,3 +55,36 @@ def sb3_ppo(network: str, env: gym.Env, config: PPOConfig, *, seed: int | None =
         seed=seed,
         device="cpu",
     )
+
+
+def sb3_name(network: str, name: str) -> str:
+    """Stable-Baselines3's name of one of our parameters."""
+    if name == "log_std.weight":
+        return "log_std"
+    module, rest = name.split(".", 1)
+    if module == "features":
+        if network == "minigrid_cnn":
+            return f"features_extractor.net.{rest}"
+        return f"features_extractor.{f'linear.0.{rest[2:]}' if rest.startswith('7.') else f'cnn.{rest}'}"
+    names = {
+        "policy": "mlp_extractor.policy_net",
+        "value": "mlp_extractor.value_net",
+        "action_head": "action_net",
+        "value_head": "value_net",
+    }
+    return f"{names[module]}.{rest}"
+
+
+def sb3_parameters(network: str, policy: nn.Module, ours: ActorCritic) -> dict[str, nn.Parameter]:
+    """Its parameters by our names, in our order, with nothing left over."""
+    theirs = dict(policy.named_parameters())
+    mapped = {name: theirs.pop(sb3_name(network, name)) for name in dict(ours.named_parameters())}
+    assert not theirs
+    return mapped
+
+
+@torch.no_grad()
+def copy_weights(network: str, policy: nn.Module, ours: ActorCritic) -> None:
+    """Gives a policy of Stable-Baselines3 our weights."""
+    for name, parameter in sb3_parameters(network, policy, ours).items():
+        parameter.copy_(dict(ours.named_parameters())[name])

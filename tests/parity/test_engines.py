@@ -253,6 +253,17 @@ def test_lunarlander_agrees_for_a_skilled_policy():
 
 
 @pytest.mark.slow
+def test_pong_agrees_for_a_random_policy():
+    """With sticky actions and up to 30 no-ops, which the test frame by frame leaves out; 250 steps of each episode."""
+    found = []
+    for engine in ("envpool", "gymnasium"):
+        returns, _, cut = play(random_policy(6), on("pong", engine), 16, 11, copies=16, max_steps=250)
+        assert cut == 16 and returns.mean() < -3
+        found.append(returns)
+    assert_means_agree(*found)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [0, 2])
 def test_lunarlander_moves_alike(action):
     """20 steps of falling, and of the main engine with its random dispersion."""

@@ -13,8 +13,8 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import nn
 
-from benchmarks.sb3 import sb3_ppo
-from rl_influence.config import PPOConfig, load_environments
+from benchmarks.sb3 import copy_weights, sb3_parameters, sb3_ppo
+from rl_influence.config import EnvironmentConfig, PPOConfig, load_environments
 from rl_influence.environments import make_env, make_sampler
 from rl_influence.inference import Inference
 from rl_influence.networks import make_policy
@@ -37,38 +37,6 @@ class Spaces(gym.Env):
 
     def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space
-
-
-def sb3_name(network, name):
-    """Stable-Baselines3's name of one of our parameters."""
-    if name == "log_std.weight":
-        return "log_std"
-    module, rest = name.split(".", 1)
-    if module == "features":
-        if network == "minigrid_cnn":
-            return f"features_extractor.net.{rest}"
-        return f"features_extractor.{f'linear.0.{rest[2:]}' if rest.startswith('7.') else f'cnn.{rest}'}"
-    names = {
-        "policy": "mlp_extractor.policy_net",
-        "value": "mlp_extractor.value_net",
-        "action_head": "action_net",
-        "value_head": "value_net",
-    }
-    return f"{names[module]}.{rest}"
-
-
-def sb3_parameters(network, policy, ours):
-    """Its parameters by our names, in our order, with nothing left over."""
-    theirs = dict(policy.named_parameters())
-    mapped = {name: theirs.pop(sb3_name(network, name)) for name in dict(ours.named_parameters())}
-    assert not theirs
-    return mapped
-
-
-def copy_weights(network, policy, ours):
-    with torch.no_grad():
-        for name, parameter in sb3_parameters(network, policy, ours).items():
-            parameter.copy_(dict(ours.named_parameters())[name])
 
 
 def flat(tensors):
@@ -283,11 +251,26 @@ def test_gae_equals_the_rollout_buffers(shape):
     np.testing.assert_allclose(advantages + values, buffer.returns, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["frozenlake", "acrobot", "minigrid"])
-def test_collected_records_equal_its_rollout(name, monkeypatch):
+PENDULUM = EnvironmentConfig(
+    id="pendulum", label="Pendulum", gym_id="Pendulum-v1", rounds=1, drop_percent=50, evaluation={"kind": "batched"}
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_steps"),
+    [
+        ("frozenlake", 640),
+        ("acrobot", 640),
+        ("minigrid", 640),
+        ("pendulum", 640),  # a Gaussian policy, some of whose actions are clipped where they are executed
+        pytest.param("pong", 128, marks=pytest.mark.slow),  # its first episode goes on for longer
+    ],
+)
+def test_collected_records_equal_its_rollout(name, n_steps, monkeypatch):
     """Two buffers in a row, with Stable-Baselines3's own sampling, environment handling and value bootstrap."""
-    environment, seed = load_environments(ENVIRONMENTS)[name], 5
-    config = PPOConfig(n_steps=640, batch_size=64)
+    environment, seed = (load_environments(ENVIRONMENTS) | {"pendulum": PENDULUM})[name], 5
+    environment = environment.model_copy(update={"engine": "gymnasium"})
+    config = PPOConfig(n_steps=n_steps, batch_size=64)
     sampler = make_sampler(environment, seed)
     ours = make_policy(
         environment.network, sampler.observation_space, sampler.action_space, torch.Generator().manual_seed(1)
@@ -295,25 +278,30 @@ def test_collected_records_equal_its_rollout(name, monkeypatch):
     model = sb3_ppo(environment.network, make_env(environment), config, seed=seed)
     copy_weights(environment.network, model.policy, ours)
     _, callback = model._setup_learn(10_000)
-    truncations = terminations = 0
+    discrete = isinstance(sampler.action_space, gym.spaces.Discrete)
+    truncations = terminations = clipped = 0
     for _ in range(2):
         assert model.collect_rollouts(model.env, callback, model.rollout_buffer, config.n_steps)
         buffer = model.rollout_buffer
-        taken = iter(buffer.actions[:, 0, 0].tolist())
+        actions = buffer.actions[:, 0, 0].astype(int) if discrete else buffer.actions[:, 0]
+        taken = iter(actions.tolist() if discrete else actions)
         monkeypatch.setattr(Inference, "step", lambda self, observation, noise, taken=taken: next(taken))
         records = collect(sampler, ours, config.n_steps, np.random.default_rng(0), config)
         observations = buffer.observations[:, 0]
         if name == "minigrid":
             observations = np.moveaxis(observations, 1, -1)
         np.testing.assert_array_equal(records.observations, observations.reshape(records.observations.shape))
+        np.testing.assert_array_equal(records.actions, actions)  # raw ones, whose log-probability it is
         for field in ("values", "log_probs", "advantages", "returns"):
             assert error(getattr(records, field), getattr(buffer, field)[:, 0]) < 1e-5, field
         not_truncated = ~records.truncated  # there it adds the value of the final observation to the reward
-        np.testing.assert_array_equal(records.rewards[not_truncated], buffer.rewards[:, 0][not_truncated])
+        np.testing.assert_allclose(records.rewards[not_truncated], buffer.rewards[:, 0][not_truncated], rtol=1e-6)
         ended = (records.terminated | records.truncated)[:-1]
         np.testing.assert_array_equal(ended, buffer.episode_starts[1:, 0])
         truncations, terminations = truncations + records.truncated.sum(), terminations + records.terminated.sum()
-    assert truncations if name != "frozenlake" else terminations
+        clipped += 0 if discrete else (np.abs(actions) > sampler.action_space.high).sum()
+    assert terminations if name == "frozenlake" else truncations or name == "pong"
+    assert clipped > 0 or discrete
 
 
 @pytest.mark.parametrize("kind", SPACES)

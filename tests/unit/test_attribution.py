@@ -255,15 +255,15 @@ def test_images_are_scored_in_chunks_of_so_many_bytes(backend, monkeypatch):
     """However many frames pass NatureCNN together: the same scores, alone and as IIF uses them."""
     rng, frames = np.random.default_rng(0), Box(0, 255, (4, 84, 84), np.uint8)
     policy = make_policy("nature_cnn", frames, Discrete(6), torch.Generator().manual_seed(0)).double()
-    records = random_records(rng.integers(0, 256, (20, 4, 84, 84)).astype(np.uint8), rng.integers(0, 6, 20))
+    records = random_records(rng.integers(0, 256, (6, 4, 84, 84)).astype(np.uint8), rng.integers(0, 6, 6))
     together = []
     policy.features.register_forward_pre_hook(lambda module, inputs: together.append(len(inputs[0])))
     found = {}
-    for size in (1, 9, 10, 100):
+    for size in (1, 4, 100):
         together.clear()
         monkeypatch.setattr(targets, "CHUNK_BYTES", size * 4 * 84 * 84)
         found[size] = influence_scores(policy, records, FReturn(records), backend=backend)
-        assert max(together) == max(min(size, 20), 8)  # the comparison with autograd takes 8 at once
+        assert max(together) == max(min(size, 6), 3)  # the comparison with autograd takes 3 at once
         assert_close(found[size], found[1], 1e-12)
     assert found[1].abs().max() > 0
 

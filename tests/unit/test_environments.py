@@ -158,12 +158,18 @@ def test_a_missing_envpool_is_named(monkeypatch):
 def test_a_check_finds_what_a_run_would_stumble_over():
     check_environment(ENVIRONMENTS["frozenlake"])
     check_environment(ENVIRONMENTS["acrobot"])
-    with pytest.raises(ConfigError, match="does not fit network nature_cnn"):
+    with pytest.raises(ConfigError, match="environment test: .* does not fit network nature_cnn: a uint8 image"):
         check_environment(environment("Acrobot-v1", network="nature_cnn"))
+    grid = {"package": "minigrid", "wrappers": ["image_only"]}
+    with pytest.raises(ConfigError, match="does not fit network nature_cnn: the images are too small"):
+        check_environment(environment("MiniGrid-Empty-8x8-v0", network="nature_cnn", **grid))
     with pytest.raises(ConfigError, match="'exact' is not available"):
         check_environment(environment("Acrobot-v1", evaluation={"kind": "exact"}))
     with pytest.raises(ConfigError, match="envpool has no Counter-v0"):
         check_environment(environment("Counter-v0", evaluation_engine="envpool"))
+    with pytest.raises(ConfigError, match="envpool does not take .*'lanes_count': 'four'"):
+        config = {"package": "highway_env", "wrappers": ["flatten"], "kwargs": {"config": {"lanes_count": "four"}}}
+        make_sampler(environment("highway-v0", engine="envpool", **config), 0)
 
 
 # the catalogue
@@ -375,21 +381,6 @@ def test_states_are_small_and_hold_the_current_episode_only():
     state = sampler.state()
     assert len(state["actions"]) == sampler.episode_step <= 40
     assert state["actions"].dtype == np.uint8
-
-
-# an environment of one's own
-
-
-def test_doorkey_is_one_file():
-    config = environment(
-        "MiniGrid-DoorKey-8x8-v0", package="minigrid", wrappers=["image_only"], network="minigrid_cnn", id="doorkey"
-    )
-    check_environment(config)
-    sampler = make_sampler(config, 0)
-    assert sampler.observation_space.shape == (7, 7, 3)
-    assert {tuple(make_sampler(config, seed).observation.ravel()) for seed in range(5)} != {
-        tuple(sampler.observation.ravel())
-    }
 
 
 # the highway in a mirror: values by hand

@@ -24,7 +24,7 @@ from rl_influence.provenance import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, 
 from rl_influence.training import Clock, Stopped, Trainer, TrainingError, run
 
 CONFIG = Path(__file__).parents[2] / "config/config.yaml"
-STEPS = {"frozenlake": 256, "acrobot": 128, "minigrid": 128}
+STEPS = {"frozenlake": 256, "acrobot": 128, "minigrid": 128, "highway": 64, "lunarlander": 128, "bipedalwalker": 128}
 BASES = {name: load_run_spec(environment=name, method="ppo", seed=0, config=CONFIG) for name in STEPS}
 ENVIRONMENTS = ["frozenlake", *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "minigrid"))]
 
@@ -101,7 +101,10 @@ def test_round_zero_is_the_untrained_policy(tmp_path):
 # Only looking changes nothing
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
+ON_ENVPOOL = [pytest.param(n, marks=pytest.mark.slow) for n in ("highway", "lunarlander", "bipedalwalker")]
+
+
+@pytest.mark.parametrize("environment", [*ENVIRONMENTS, *ON_ENVPOOL])
 def test_evaluation_does_not_touch_training(environment, tmp_path):
     for every in (1, 1000):
         run(spec(environment, rounds=2, every=every, selection=influence(50)), tmp_path / str(every), log=silent)

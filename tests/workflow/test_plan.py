@@ -73,3 +73,13 @@ def test_a_bad_study_is_one_line_and_exit_code_1(workspace, change, message):
     assert len(lines) == 1 and message in lines[0], result.stdout
     assert "Traceback" not in result.stdout
     assert not (workspace.path / "results").exists()
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_made_is_named_before_the_first_job(workspace):
+    path = workspace.path / "config/environments/acrobot.yaml"
+    path.write_text(path.read_text().replace("Acrobot-v1", "Acrobat-v1"))
+    result = workspace.snakemake("--dry-run")
+    lines = [line for line in result.stdout.splitlines() if line.startswith("rl-influence: ")]
+    assert result.returncode == 1 and len(lines) == 1, result.stdout
+    assert "environment acrobot: gym_id 'Acrobat-v1'" in lines[0] and "Traceback" not in result.stdout
