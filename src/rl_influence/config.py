@@ -47,10 +47,13 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
 # Listed here, and not read off the modules that make them, so that a study is checked without importing these.
 FigureName = Literal[
+    "fig03_diagnosis",
     "fig04_highway",
     "fig05_interventions",
     "fig06_returns",
     "fig06_efficiency",
+    "fig08_minigrid",
+    "fig09_records",
     "fig10_acrobot",
     "fig12_heuristics",
     "fig13_td_error",
@@ -60,7 +63,17 @@ FigureName = Literal[
     "fig_faithfulness",
     "fig_claims",
 ]
-TableName = Literal["efficiency", "final_returns", "table_2", "table_3", "table_4", "table_5", "faithfulness_summary"]
+TableName = Literal[
+    "efficiency",
+    "final_returns",
+    "table_2",
+    "table_3",
+    "table_4",
+    "table_5",
+    "diagnosis_summary",
+    "agreement_summary",
+    "faithfulness_summary",
+]
 AnalysisName = Literal["diagnosis", "agreement", "behaviour", "interventions", "faithfulness"]
 
 
@@ -147,16 +160,27 @@ class EnvironmentConfig(Closed):
         return value
 
 
+EXACT_HEURISTICS = ("advantage_h1_exact", "advantage_h2_exact")
 COUNTED_BY_INFLUENCE = ("influence", "random", "difficulty")  # these drop as many records as IIF at their p
 
 
 class SelectionConfig(Closed):
     """Which records of a round's buffer train (section 5 and appendix B of the paper; each kind: docs/method.md)."""
 
-    kind: Literal["all", "influence", "random", "advantage_h1", "advantage_h2", "td_error", "difficulty"] = Field(
+    kind: Literal[
+        "all",
+        "influence",
+        "random",
+        "advantage_h1",
+        "advantage_h2",
+        "advantage_h1_exact",
+        "advantage_h2_exact",
+        "td_error",
+        "difficulty",
+    ] = Field(
         description="all: none is dropped; influence: IIF; random: as many as IIF at its p, at random; advantage_h1, "
-        "advantage_h2: by estimated against Monte-Carlo advantages; td_error: all, drawn by priority; difficulty: as "
-        "many as IIF, of highest and lowest reward"
+        "advantage_h2: by estimated against Monte-Carlo advantages, or, with _exact, against true ones, which need an "
+        "exact model; td_error: all, drawn by priority; difficulty: as many as IIF, of highest and lowest reward"
     )
     drop_percent: Percent | Literal["chosen"] | None = Field(
         None, description="p in percent, or `chosen`: the environment's own"
@@ -178,7 +202,7 @@ class SelectionConfig(Closed):
 
     @model_validator(mode="after")
     def _arguments_fit(self) -> SelectionConfig:
-        drops = self.kind in ("influence", "random", "advantage_h1", "advantage_h2", "difficulty")
+        drops = self.kind not in ("all", "td_error")
         if drops != (self.drop_percent is not None) and self.updates != "as_influence":
             raise ValueError(f"selection {self.kind} {'needs' if drops else 'takes no'} drop_percent")
         if self.updates == "as_influence" and self.drop_percent is None:
@@ -274,6 +298,15 @@ class RunSpec(Closed):
     rounds: Count
     evaluation: EvaluationConfig
     seed: Seed
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> RunSpec:
+        if self.selection.kind in EXACT_HEURISTICS and self.evaluation.kind != "exact":
+            raise ValueError(
+                f"selection {self.selection.kind} needs an environment with an exact model (evaluation kind exact, "
+                f"and not {self.evaluation.kind})"
+            )
+        return self
 
     @model_validator(mode="after")
     def _resolved(self) -> RunSpec:

@@ -48,7 +48,7 @@ def evaluate(policy, environment: EnvironmentConfig, evaluation: EvaluationConfi
         ConfigError: if the environment cannot be made, or has no exact model although kind is `exact`.
     """
     if evaluation.kind == "exact":
-        model = _model(environment)
+        model = exact_model(environment)
         mean = tabular.expected_return(model, tabular.policy_probabilities(policy, model))
         return TestReturn(mean, 0.0, 0)
     copies = min(COPIES, evaluation.episodes) if evaluation.kind == "batched" else 1
@@ -113,7 +113,12 @@ def play(
     return np.array(returns), np.array(lengths), unfinished
 
 
-def _model(environment: EnvironmentConfig) -> tabular.TabularModel:
+def exact_model(environment: EnvironmentConfig) -> tabular.TabularModel:
+    """The environment's `tabular.tabular_model`, made once per process.
+
+    Raises:
+        ConfigError: if it has none.
+    """
     key = environment.model_dump_json(include={"id", "gym_id", "kwargs", "package", "wrappers"})
     if key not in _models:
         _models[key] = tabular.tabular_model(make_env(environment))

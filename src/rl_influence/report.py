@@ -17,6 +17,7 @@ import pandas as pd
 
 from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, number_text
 from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
+from rl_influence.analysis.registry import study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES, FOLDERS
@@ -51,9 +52,21 @@ SHOWN = {  # table -> title, what it says
         "CPU seconds on one thread, per round and in total, and RT_peak. The paper's seconds are of its own machine "
         "and of Stable-Baselines3: compare the shares, not the seconds.",
     ),
+    "diagnosis_summary": (
+        "Advantages of the bottom records",
+        "Per round and source of the true advantage: Spearman of influence with true \u00d7 estimated advantage "
+        "(positive: helpful records have the right sign; the paper correlates with the rank, which turns the sign) and "
+        "with the error |true \u2212 estimated|; error and sign agreement of all records and of the bottom 100.",
+    ),
+    "agreement_summary": (
+        "Start-of-round scores against full TracIn",
+        "Spearman of both scorings of a buffer; overlap: share of the records that IIF drops at its p which the full "
+        "sum drops as well, beside what a random set of that size would share.",
+    ),
     "runtimes": ("Runtimes of every method", "CPU seconds per round by phase, totals of all rounds, and RT_peak."),
 }
-PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction")
+PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction", "sign_agreement", "sign_agreement_bottom")
+PERCENT += ("drop_fraction", "overlap", "overlap_by_chance", "jaccard")
 MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --paper: #fff; --line: #d9d9d9; --panel: #f6f6f4;
@@ -222,9 +235,9 @@ def _figures(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str
 def _data_tables(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
     parts = []
     for name, (title, note) in SHOWN.items():
-        frame = tables[name]
-        if frame.empty:
+        if name not in tables or tables[name].empty:
             continue
+        frame = tables[name]
         parts.append(
             f'<h3 id="{name}">{escape(title)}</h3><p class="note">{escape(note)} Intervals: 95 % t over n seeds. '
             f"{_sources([name], config, root)}</p>{_html_table(_readable(frame, config))}"
@@ -238,6 +251,7 @@ def _deviations(path: Path) -> str:
 
 def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
     runs, missing = tables["runs"], tables["missing_runs"]
+    analyses = tables.get("missing_analyses", pd.DataFrame())
     versions = _versions(runs)
     left = leftover_runs(config, root)
     now = ", ".join(f"{name} {version}" for name, version in package_versions().items())
@@ -251,6 +265,7 @@ def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> 
         f'<p class="note">This page was made with {escape(now)}.</p>',
         '<h3 id="missing">Missing runs</h3>',
         _html_table(_readable(missing, config)) if len(missing) else "<p>None.</p>",
+        f"<h3>Missing analyses</h3>{_html_table(_readable(analyses, config)) if len(analyses) else '<p>None.</p>'}",
         "<h3>Leftover runs</h3><p class='note'>Folders of other settings or versions, which nothing here reads.</p>",
         f"<p>{', '.join(f'<code>{escape(name)}</code>' for name in left) or 'None.'}</p>",
         f"<details><summary>All {len(runs)} runs with their fingerprints</summary>",
@@ -264,7 +279,8 @@ def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> 
 
 
 def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
-    names = {name: TABLES[name].folder for name in [*SHOWN, "runs", "missing_runs"]}
+    there = {*TABLES, *study_tables(config)}
+    names = {name: FOLDERS[name] for name in [*SHOWN, "runs", "missing_runs", "missing_analyses"] if name in there}
     names |= LEDGERS
     tables = {}
     for name, folder in names.items():

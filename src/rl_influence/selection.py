@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl_influence.attribution import FReturn, influence_scores
-from rl_influence.config import PPOConfig, RunSpec
+from rl_influence.config import EXACT_HEURISTICS, PPOConfig, RunSpec
+from rl_influence.environments.tabular import TabularModel
 from rl_influence.networks import ActorCritic
 from rl_influence.ppo import distinct_observations, minibatches, normalize
 from rl_influence.records import Records
@@ -146,14 +147,33 @@ def td_probabilities(records: Records, *, gamma: float, exponent: float) -> np.n
     return priority / priority.sum()
 
 
+def needs_true_advantages(spec: RunSpec) -> bool:
+    """Whether a method computes exact true advantages in every round."""
+    return spec.selection.kind in EXACT_HEURISTICS
+
+
+def true_advantages(
+    spec: RunSpec, records: Records, policy: ActorCritic, model: TabularModel, episode_actions: np.ndarray
+) -> np.ndarray:
+    """The buffer's exact true advantages under the policy that collected it, (n,), see `analysis.true_advantages`."""
+    from rl_influence.analysis.true_advantages import exact_record_advantages  # brings pandas: half a second
+
+    return exact_record_advantages(model, policy, records, episode_actions, gamma=spec.ppo.gamma)
+
+
 def select(
-    spec: RunSpec, records: Records, scores: np.ndarray | None, generator: np.random.Generator
+    spec: RunSpec,
+    records: Records,
+    scores: np.ndarray | None,
+    generator: np.random.Generator,
+    true: np.ndarray | None = None,
 ) -> Selection:
     """Applies a run's method to one round's buffer.
 
     Args:
         scores: influence of each record, if `needs_scores(spec)`.
         generator: the method's own randomness.
+        true: true advantage of each record, if `needs_true_advantages(spec)`.
     """
     kind, fraction, n = spec.selection.kind, spec.drop_fraction, len(records)
     probabilities = None
@@ -164,10 +184,12 @@ def select(
     elif kind == "difficulty":
         kept = drop_extreme_rewards(records.rewards, number_dropped(scores, fraction), generator)
     elif kind in ("advantage_h1", "advantage_h2"):
-        from rl_influence.analysis.true_advantages import monte_carlo_advantages  # brings pandas: half a second
+        from rl_influence.analysis.true_advantages import monte_carlo_advantages
 
         true = monte_carlo_advantages(records, gamma=spec.ppo.gamma)
         kept = drop_by_advantage(records.advantages, true, fraction, heuristic=kind)
+    elif kind in EXACT_HEURISTICS:
+        kept = drop_by_advantage(records.advantages, true, fraction, heuristic=kind.removesuffix("_exact"))
     else:
         kept = np.arange(n)
         if kind == "td_error":

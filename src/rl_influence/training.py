@@ -22,7 +22,7 @@ from rl_influence import seeding, snapshots
 from rl_influence.checkpoints import Checkpoints
 from rl_influence.config import RunSpec
 from rl_influence.environments import make_sampler
-from rl_influence.evaluation import evaluate
+from rl_influence.evaluation import evaluate, exact_model
 from rl_influence.networks import make_policy
 from rl_influence.ppo import Learner, TrainingError, collect
 from rl_influence.provenance import (
@@ -36,7 +36,7 @@ from rl_influence.provenance import (
     now,
     write_atomic,
 )
-from rl_influence.selection import needs_scores, score, select
+from rl_influence.selection import needs_scores, needs_true_advantages, score, select, true_advantages
 
 CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses these and the current round
 
@@ -66,6 +66,7 @@ class Trainer:
             seeding.torch_generator(spec.seed, "weights"),
         )
         self.learner = Learner(policy, spec.ppo)
+        self.model = exact_model(spec.environment) if needs_true_advantages(spec) else None
         self.records = self.scores = self.selection = None
 
     @property
@@ -82,6 +83,7 @@ class Trainer:
             TrainingError: at the first value that is not finite; names round and update.
         """
         spec, k = self.spec, self.round
+        episode_actions = self.episode_actions() if self.model else None
 
         def stream(name: str) -> np.random.Generator:
             return seeding.generator(spec.seed, name, k)
@@ -90,12 +92,14 @@ class Trainer:
             with clock("sampling_s"):
                 self.records = collect(self.sampler, self.policy, spec.ppo.n_steps, stream("actions"), spec.ppo)
             with clock("influence_s"):
-                self.scores = None
+                self.scores = true = None
+                if needs_true_advantages(spec):
+                    true = true_advantages(spec, self.records, self.policy, self.model, episode_actions)
                 if needs_scores(spec):
                     self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
                     if not np.isfinite(self.scores).all():
                         raise TrainingError("influence scores are not finite")
-                self.selection = select(spec, self.records, self.scores, stream("selection"))
+                self.selection = select(spec, self.records, self.scores, stream("selection"), true)
             with clock("optimise_s"):
                 epochs = self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
                 updates = self.learner.update(self.records, epochs)

@@ -106,11 +106,13 @@ def test_what_the_study_lacks_is_not_tested_and_named(tmp_path):
     checks = [
         check(environments=("frozenlake", "highway"), minus={"method": "ppo"}, above=0),
         check(where={"method": "td_error"}, above=0),
-        check(table="diagnosis", above=0),
+        check(environments=("frozenlake", "pong"), table="diagnosis", above=0),
+        check(table="oops", above=0),
     ]
     found, rows = result(tmp_path, rising(EARLIER), *checks, replicated=4, partly=1)
-    assert rows["outcome"].tolist() == ["holds", *["not tested"] * 3]
-    assert found["verdict"] == "partly" and found["absent"] == "highway, frozenlake td_error, table diagnosis"
+    assert rows["outcome"].tolist() == ["holds", *["not tested"] * 5]
+    absent = "highway, frozenlake td_error, diagnosis of frozenlake, pong, table oops"
+    assert found["verdict"] == "partly" and found["absent"] == absent
     alone, _ = result(tmp_path, rising(EARLIER), checks[1])
     assert alone["verdict"] == "cannot tell"
 
@@ -191,8 +193,50 @@ def test_verdict_is_the_one_that_no_open_check_can_change():
     assert verdict(claim(check(above=0), replicated=1), ["fails"]) == "not replicated"
 
 
+def analysed(seeds):
+    """A study of three seeds with interventions on some of them."""
+    grid = [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0, 1, 2]}]
+    block = {"analysis": "interventions", "environments": ["frozenlake"], "seeds": seeds, "rounds": [0]}
+    return Config({"study": "made_up", "grid": grid, "analyses": [block]}, CATALOGUE)
+
+
+def listed(*missing):
+    """What is missing: no run, and these analyses."""
+    columns = ["environment", "method", "seed", "reason"]
+    rows = [(name, "frozenlake", "ppo", seed, "no folder") for name, seed in missing]
+    analyses = pd.DataFrame(rows, columns=["analysis", *columns])
+    return {"missing_runs": pd.DataFrame(columns=columns), "missing_analyses": analyses}
+
+
+def test_missing_analyses_leave_a_claim_open():
+    arms = [(seed, arm, delta) for seed in range(3) for arm, delta in (("negative", 0.1 + seed), ("all", 0.0))]
+    table = pd.DataFrame(arms, columns=["seed", "arm", "delta"])
+    table.insert(0, "environment", "frozenlake")
+    table.insert(1, "method", "ppo")
+    one = check(table="interventions", where={"arm": "negative"}, minus={"arm": "all"}, quantity="delta", above=-9)
+    rule = Claims(claims=(claim(one),))
+    reported = load_reported(CATALOGUE)
+
+    def outcome(config, tables):
+        verdicts, checks = evaluate(rule, config, tables, reported)
+        row = checks.iloc[0]
+        return verdicts["verdict"][0], row["outcome"], row["n"], row["expected"], row["missing"]
+
+    whole = {"interventions": table} | listed()
+    assert outcome(analysed([0, 1, 2]), whole) == ("replicated", "holds", 3, 3, "")
+    part = {"interventions": table[table["seed"] < 2]} | listed(("interventions", 2), ("diagnosis", 0))
+    assert outcome(analysed([0, 1, 2]), part) == ("cannot tell", "missing", 2, 3, "frozenlake ppo seed 2")
+    assert outcome(analysed([0, 1]), part) == ("replicated", "holds", 2, 2, "")  # the third is not asked for
+    none = {"interventions": table.iloc[:0, :3]} | listed(*(("interventions", seed) for seed in range(3)))
+    assert outcome(analysed([0, 1, 2]), none) == ("cannot tell", "missing", 0, 3, "frozenlake ppo seeds 0, 1, 2")
+    without = study({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0, 1]})
+    verdicts, checks = evaluate(rule, without, listed(), reported)
+    assert checks["outcome"].tolist() == ["not tested"]
+    assert verdicts["absent"].tolist() == ["interventions of frozenlake"]
+
+
 def test_ratios_and_rows_without_a_method():
-    config = study({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0, 1]})
+    config = analysed([0, 1])
     table = pd.DataFrame(
         {
             "environment": "frozenlake",
@@ -202,7 +246,7 @@ def test_ratios_and_rows_without_a_method():
             "cost": [1.0, 1.0, 2.0, 2.0],
         }
     )
-    tables = {"interventions": table, "missing_runs": pd.DataFrame(columns=["environment", "method", "seed", "reason"])}
+    tables = {"interventions": table} | listed()
     base = {"table": "interventions", "where": {"arm": "negative"}, "quantity": "delta"}
     rule = claim(check(**base, minus={"arm": "random"}, above=0), check(**base, over="cost", below=1), replicated=2)
     _, rows = evaluate(Claims(claims=(rule,)), config, tables, load_reported(CATALOGUE))

@@ -1,21 +1,25 @@
 """Diagnosis: states by replaying the environment, measures by loops, the sign convention by planted cases."""
 
+import base64
+import io
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from scipy import stats
 
 from rl_influence import seeding, snapshots, training
 from rl_influence.analysis import diagnosis
 from rl_influence.analysis.diagnosis import (
     advantage_errors,
+    analyse,
     bottom_on_grid,
     by_rank,
-    diagnose,
     extreme_records,
     model_and_states,
-    over_seeds,
     replay,
     summary,
     true_advantages,
@@ -155,22 +159,92 @@ def test_undefined_is_nan():
     assert all(np.isnan(found[key]) for key in undefined)
 
 
-def test_diagnose_and_intervals_over_seeds(frozenlake):
-    rows = diagnose(frozenlake, rollouts=20)
-    assert rows.source.tolist() == ["buffer", "rollouts", "exact"]
-    errors = advantage_errors(
-        frozenlake.influence(), frozenlake.records.advantages, true_advantages(frozenlake, "exact")
-    )
-    assert rows.set_index("source").loc["exact"].to_dict().items() >= summary(errors).items()
+def test_tables_of_a_run(folders, frozenlake):
+    tables = analyse(frozenlake.spec, folders["frozenlake"], (0, 1))
+    assert tuple(tables) == diagnosis.TABLES
+    rows = tables["diagnosis"]
+    assert rows[["round", "source"]].values.tolist() == [[k, source] for k in (0, 1) for source in diagnosis.SOURCES]
+    true = true_advantages(frozenlake, "exact")
+    errors = advantage_errors(frozenlake.influence(), frozenlake.records.advantages, true)
+    assert rows.iloc[-1].to_dict().items() >= summary(errors).items()
+    ranked = tables["diagnosis_by_rank"]
+    ranked = ranked[(ranked["round"] == 1) & (ranked.source == "exact")].drop(columns=["round", "source"])
+    pd.testing.assert_frame_equal(ranked.reset_index(drop=True), by_rank(errors))
+    grid = tables["diagnosis_grid"]
+    grid = grid[grid["round"] == 1].drop(columns="round").reset_index(drop=True)
+    pd.testing.assert_frame_equal(grid, bottom_on_grid(frozenlake, true=true))
+    records = tables["diagnosis_records"]
+    assert records[["round", "end", "place"]].values.tolist() == [
+        [k, end, place] for k in (0, 1) for end in ("top", "bottom") for place in range(1, 11)
+    ]
+    assert {"row", "column", "influence", "advantage"} <= set(records) and "observation" not in records
+
+
+def test_without_a_model_there_is_only_the_buffers_own_estimate(folders):
+    acrobot = make_snapshot(folders["acrobot"], "acrobot")
+    tables = analyse(acrobot.spec, folders["acrobot"], (1,))
+    assert tables["diagnosis"].source.tolist() == ["buffer"]
+    assert tables["diagnosis_grid"].empty and tables["diagnosis_map"].empty
+    records = tables["diagnosis_records"]
+    assert records.end.value_counts().to_dict() == {"top": 10, "bottom": 10, "mean": 1, "std": 1}
+    velocity = acrobot.records.observations[:, 4].astype(np.float64)
+    assert records.loc[records.end == "mean", "velocity1"].item() == pytest.approx(velocity.mean(), rel=1e-5)
+    assert records.loc[records.end == "std", "velocity1"].item() == pytest.approx(velocity.std(ddof=1), rel=1e-5)
+
+
+def test_continuous_actions_and_frames_are_listed(monkeypatch):
+    generator = np.random.default_rng(0)
+    actions = generator.normal(size=(30, 2))
+    frames = generator.integers(0, 256, (30, *diagnosis.FRAME), dtype=np.uint8)
+    table = pd.DataFrame({"record": range(30), "action": actions.tolist(), "advantage": 0.0, "observation": 0})
+
+    def extreme_records(snapshot, influence, *, number):
+        order = np.argsort(-influence, kind="stable")
+        ends = {"top": order[:number], "bottom": order[::-1][:number]}
+        parts = [table.iloc[rows].assign(end=end, place=range(1, number + 1)) for end, rows in ends.items()]
+        return pd.concat(parts, ignore_index=True)
+
+    monkeypatch.setattr(diagnosis, "extreme_records", extreme_records)
+    environment = SimpleNamespace(gym_id="ALE/Pong-v5")
+    records = SimpleNamespace(observations=frames, actions=actions)
+    snapshot = SimpleNamespace(records=records, spec=SimpleNamespace(environment=environment))
+    listed = diagnosis._listed(snapshot, np.arange(30.0))
+    worst = listed[listed.end == "bottom"]
+    assert worst.record.tolist() == list(range(10)) and "observation" not in listed and "action" not in listed
+    np.testing.assert_array_equal(worst[["action0", "action1"]], actions[:10])
+    np.testing.assert_allclose(listed.loc[listed.end == "std", "action1"], actions[:, 1].std(ddof=1))
+    picture = Image.open(io.BytesIO(base64.b64decode(worst.frame.iloc[3])))
+    np.testing.assert_array_equal(np.asarray(picture), frames[3, -1])
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"gym_id": "FrozenLake-v1", "kwargs": {"map_name": "4x4", "is_slippery": False}}, "SFFF FHFH FFFH HFFG"),
+        ({"gym_id": "FrozenLake-v1", "kwargs": {"map_name": "4x4", "is_slippery": True}}, "SFFF FHFH FFFH HFFG"),
+        ({"gym_id": "MiniGrid-Empty-5x5-v0", "package": "minigrid", "wrappers": ["image_only"]}, "SFF FFF FFG"),
+    ],
+)
+def test_maps(environment, expected):
+    spec = {"id": "grid", "label": "grid", "rounds": 1, "drop_percent": 50, "evaluation": {"kind": "exact"}}
+    tiles = diagnosis.map_tiles(tabular.tabular_model(make_env(EnvironmentConfig(**spec | environment))))
+    rows = tiles.groupby("y", sort=True)["tile"].agg(lambda row: "".join(row.str[0].str.upper()))
+    assert " ".join(rows) == expected
+    assert (tiles.groupby("y")["x"].diff().dropna() == 1).all()
+
+
+def test_intervals_over_seeds(folders, frozenlake):
+    rows = analyse(frozenlake.spec, folders["frozenlake"], (1,))["diagnosis"]
     rows = rows.assign(environment="frozenlake", method="ppo")
     seeds = pd.concat([rows.assign(seed=s, spearman_product=rows.spearman_product + s / 10) for s in range(4)])
     seeds.loc[(seeds.seed == 2) & (seeds.source == "buffer"), "spearman_product"] = np.nan
-    found = over_seeds({"diagnosis": seeds}).set_index(["environment", "method", "round", "source"])
+    found = diagnosis.SUMMARIES["diagnosis_summary"]({"diagnosis": seeds})
+    found = found.set_index(["environment", "method", "round", "source"])
     row = found.loc[("frozenlake", "ppo", 1, "buffer")]
     values = seeds[(seeds.source == "buffer") & (seeds.seed != 2)].spearman_product
     mean, low, high, _ = t_interval(values)
     assert (row.spearman_product, row.spearman_product_low, row.spearman_product_high) == (mean, low, high)
-    assert row.n == 4
+    assert row.n == 4 and "records" not in found
 
 
 def test_bottom_on_the_grid(frozenlake):

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rl_influence import snapshots
-from rl_influence.analysis.statistics import mean_columns, spearman, why_undefined
+from rl_influence.analysis.statistics import over_seeds, spearman, why_undefined
 from rl_influence.attribution import FReturn
 from rl_influence.config import RunSpec
 from rl_influence.selection import number_dropped
@@ -28,22 +28,13 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
     return {"agreement": pd.concat([agreement(snapshots.load(directory, k)) for k in rounds], ignore_index=True)}
 
 
-def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Means over seeds, with 95 % t intervals, of the table `agreement` of all runs, by round and shortcut.
-
-    n counts the seeds; measures that are undefined for one of them are means of the others.
-    """
-    keys = ["environment", "method", "round", "shortcut"]
-    rows = []
-    for key, group in tables["agreement"].groupby(keys, sort=False):
-        row = dict(zip(keys, key, strict=True)) | {"n": len(group), "drop_fraction": group["drop_fraction"].iloc[0]}
-        for name in ("spearman", "pearson", "overlap", "overlap_by_chance", "jaccard"):
-            row |= mean_columns(name, group[name].dropna())
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-SUMMARIES = {"agreement_summary": over_seeds}
+SUMMARIES = {
+    "agreement_summary": lambda tables: over_seeds(
+        tables["agreement"],
+        ("environment", "method", "round", "shortcut", "drop_fraction"),
+        ("spearman", "pearson", "overlap", "overlap_by_chance", "jaccard"),
+    )
+}
 
 
 def agreement(snapshot: Snapshot, *, drop_fraction: float | None = None) -> pd.DataFrame:

@@ -329,8 +329,10 @@ def _expected(
     for run in config.runs if not analysis else [a.run for a in config.analyses if a.name == analysis]:
         if run.environment == environment:
             grid.setdefault(run.method, set()).add(run.seed)
+    if environment not in {run.environment for run in config.runs}:
+        return set(), environment
     if not grid:
-        return set(), f"{analysis} of {environment}" if analysis else environment
+        return set(), f"{analysis} of {environment}"
     if check.table not in tables:
         return set(), f"table {check.table}"
     methods = _methods(check, own, minus, config)

@@ -13,29 +13,37 @@ strongly negative: it is the same number with the opposite sign (`spearman_produ
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 
 from rl_influence import seeding, snapshots
-from rl_influence.analysis.statistics import mean_columns, spearman
+from rl_influence.analysis.statistics import over_seeds, spearman
 from rl_influence.analysis.true_advantages import (
     RecordStates,
     exact_advantages,
     monte_carlo_advantages,
     record_states,
+    replay,
     rollout_advantages,
 )
 from rl_influence.config import ConfigError, RunSpec
-from rl_influence.environments import make_env
-from rl_influence.environments.tabular import TabularModel, policy_probabilities, tabular_model
+from rl_influence.environments.tabular import TabularModel, policy_probabilities
+from rl_influence.evaluation import exact_model
 from rl_influence.snapshots import Snapshot
 
-TABLES = ("diagnosis",)
+TABLES = ("diagnosis", "diagnosis_by_rank", "diagnosis_grid", "diagnosis_map", "diagnosis_records")
 SOURCES = ("buffer", "rollouts", "exact")
 BOTTOM = 100  # records, as in the paper's figures
+SHOWN = 10  # records of each end that are listed one by one
+MOST_ROLLOUTS, FEWEST_ROLLOUTS = 100, 4  # out of each place
+TOTAL_ROLLOUTS = 20_000  # out of all places of a buffer; a few have more each, many have fewer
+FRAME = (4, 84, 84)  # Atari observations: stacked frames, the last one shown
 
 
 def _leg(number: int) -> tuple[str, ...]:
@@ -58,8 +66,91 @@ STATE_NAMES = {
 
 
 def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
-    """`diagnose` each of these rounds of a run; `directory` holds their snapshots."""
-    return {"diagnosis": pd.concat([diagnose(snapshots.load(directory, k)) for k in rounds], ignore_index=True)}
+    """What is wrong with the bottom records of these rounds of a run; `directory` holds their snapshots.
+
+    Returns:
+        diagnosis: `summary` by round and source of true advantages (only `buffer` without an exact model).
+        diagnosis_by_rank: `by_rank`, likewise.
+        diagnosis_grid: `bottom_on_grid` by round, and diagnosis_map: `map_tiles`; no rows without an exact model.
+        diagnosis_records: `extreme_records` by round, with the mean and the standard deviation of the whole buffer as
+            further ends; Atari frames as PNG files in base64.
+    """
+    found = {name: [] for name in TABLES}
+    model = _model(spec)
+    for k in rounds:
+        snapshot = snapshots.load(directory, k)
+        influence, estimated = snapshot.influence(), snapshot.records.advantages
+        true = {source: true_advantages(snapshot, source) for source in (SOURCES if model else SOURCES[:1])}
+        for source, advantages in true.items():
+            errors = advantage_errors(influence, estimated, advantages)
+            found["diagnosis"].append(_at(pd.DataFrame([summary(errors)]), round=k, source=source))
+            found["diagnosis_by_rank"].append(_at(by_rank(errors), round=k, source=source))
+        if model:
+            found["diagnosis_grid"].append(_at(bottom_on_grid(snapshot, influence, true=true["exact"]), round=k))
+        found["diagnosis_records"].append(_at(_listed(snapshot, influence), round=k))
+    if model:
+        found["diagnosis_map"].append(map_tiles(model))
+    none = pd.DataFrame(columns=["x", "y"])
+    return {name: pd.concat(parts, ignore_index=True) if parts else none for name, parts in found.items()}
+
+
+def _at(table: pd.DataFrame, **place) -> pd.DataFrame:
+    return pd.concat([pd.DataFrame(place, index=table.index), table], axis=1)
+
+
+def _model(spec: RunSpec) -> TabularModel | None:
+    try:
+        return exact_model(spec.environment)
+    except ConfigError:
+        return None
+
+
+def _listed(snapshot: Snapshot, influence: np.ndarray) -> pd.DataFrame:
+    """`SHOWN` records of both ends, and, where the state is a vector of named quantities, the mean and the standard
+    deviation of these, the actions and the advantage over the whole buffer."""
+    observations = snapshot.records.observations
+    table = extreme_records(snapshot, influence, number=len(influence)).drop(columns="observation", errors="ignore")
+    described = [name for name in STATE_NAMES.get(snapshot.spec.environment.gym_id, ()) if name in table]
+    if snapshot.records.actions.ndim > 1:
+        actions = pd.DataFrame(table.pop("action").tolist()).add_prefix("action")
+        table = pd.concat([table, actions], axis=1)
+        described += list(actions)
+    shown = table[table["place"] <= SHOWN]
+    if observations.shape[1:] == FRAME:
+        shown = shown.assign(frame=[_png(observations[i][-1]) for i in shown["record"]])
+    if described:
+        all_records = table.loc[table["end"] == "top", [*described, "advantage"]]
+        ends = [getattr(all_records, what)().to_frame().T.assign(end=what) for what in ("mean", "std")]
+        shown = pd.concat([shown, *ends], ignore_index=True)
+    return shown
+
+
+def _png(frame: np.ndarray) -> str:
+    """A grey picture as a PNG file in base64."""
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def map_tiles(model: TabularModel) -> pd.DataFrame:
+    """The floor of a grid world by what its model says of it: x, y and tile, row by row.
+
+    A tile is `start`, `goal` (ends an episode with a reward), `hole` (ends it without) or `floor`; walls are no states.
+    """
+    tiles = {tuple(place): "floor" for place in _xy(model)[:, :2].tolist()}
+    for state in np.flatnonzero(model.start):
+        tiles[tuple(_xy(model)[state, :2].tolist())] = "start"
+    ends = model.terminated & (model.probabilities > 0)
+    for what, rewarded in (("hole", False), ("goal", True)):  # a reached goal gives nothing more, and is a goal still
+        for state in np.unique(model.next_states[ends & ((model.rewards > 0) == rewarded)]):
+            tiles[tuple(_xy(model)[state, :2].tolist())] = what
+    rows = [(x, y, tile) for (x, y), tile in sorted(tiles.items(), key=lambda item: item[0][::-1])]
+    return pd.DataFrame(rows, columns=["x", "y", "tile"])
+
+
+def _xy(model: TabularModel) -> np.ndarray:
+    """Labels of the states as x, y and, where there is one, direction."""
+    return model.labels[:, ::-1] if model.labels.shape[1] == 2 else model.labels
 
 
 def model_and_states(snapshot: Snapshot) -> tuple[TabularModel, RecordStates]:
@@ -68,27 +159,18 @@ def model_and_states(snapshot: Snapshot) -> tuple[TabularModel, RecordStates]:
     Raises:
         ConfigError: if the environment has no exact model.
     """
-    model = tabular_model(make_env(snapshot.spec.environment))
+    model = exact_model(snapshot.spec.environment)
     actions = snapshot.episode_actions
     first = replay(model, actions)
     return model, record_states(model, snapshot.records, initial_state=first, initial_step=len(actions))
 
 
-def replay(model: TabularModel, actions: Sequence[int]) -> int | None:
-    """The state that an episode is in after these actions; None if more than one is possible."""
-    possible = set(np.flatnonzero(model.start).tolist())
-    for action in actions:
-        goes_on = (model.probabilities[:, action] > 0) & ~model.terminated[:, action]
-        possible = {int(s) for state in possible for s in model.next_states[state, action][goes_on[state]]}
-    return next(iter(possible)) if len(possible) == 1 else None
-
-
-def true_advantages(snapshot: Snapshot, source: str, *, rollouts: int = 100) -> np.ndarray:
+def true_advantages(snapshot: Snapshot, source: str, *, rollouts: int | None = None) -> np.ndarray:
     """True advantages A(s, a) of the policy that collected the buffer, (n,).
 
     Args:
         source: `buffer` (averages over repeated visits), `rollouts` (fresh ones, on the tabular model) or `exact`.
-        rollouts: out of each (s, a) and each s.
+        rollouts: out of each (s, a) and each s; default 100, or fewer, but at least 4, where there are many of them.
 
     Raises:
         ConfigError: for another source, or an environment without a tabular model.
@@ -103,6 +185,9 @@ def true_advantages(snapshot: Snapshot, source: str, *, rollouts: int = 100) -> 
     if source == "exact":
         return exact_advantages(*arguments, gamma=gamma)
     generator = seeding.generator(snapshot.spec.seed, "diagnosis", snapshot.round)
+    if rollouts is None:
+        places = len(np.unique(states if model.reward_slope == 0 else [states, steps], axis=-1).T)
+        rollouts = min(max(TOTAL_ROLLOUTS // places, FEWEST_ROLLOUTS), MOST_ROLLOUTS)
     return rollout_advantages(*arguments, gamma=gamma, rollouts=rollouts, generator=generator)
 
 
@@ -174,35 +259,18 @@ def summary(errors: pd.DataFrame, bottom: int = BOTTOM) -> dict[str, float]:
     }
 
 
-def diagnose(
-    snapshot: Snapshot, sources: Sequence[str] = SOURCES, *, rollouts: int = 100, bottom: int = BOTTOM
-) -> pd.DataFrame:
-    """`summary` of one round for each source of true advantages, with round and source."""
-    influence, estimated = snapshot.influence(), snapshot.records.advantages
-    rows = []
-    for source in sources:
-        errors = advantage_errors(influence, estimated, true_advantages(snapshot, source, rollouts=rollouts))
-        rows.append({"round": snapshot.round, "source": source} | summary(errors, bottom))
-    return pd.DataFrame(rows)
-
-
-def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Means over seeds, with 95 % t intervals, of the table `diagnosis` of all runs, by round and source.
-
-    n counts the seeds; measures that are undefined for one of them are means of the others.
-    """
-    rows, keys = tables["diagnosis"], ["environment", "method", "round", "source"]
-    measures = [column for column in rows.columns if column not in (*keys, "seed", "records")]
-    found = []
-    for key, group in rows.groupby(keys, sort=False):
-        row = dict(zip(keys, key, strict=True)) | {"n": len(group)}
-        for measure in measures:
-            row |= mean_columns(measure, group[measure].dropna())
-        found.append(row)
-    return pd.DataFrame(found)
-
-
-SUMMARIES = {"diagnosis_summary": over_seeds}
+SUMMARIES = {
+    "diagnosis_summary": lambda tables: over_seeds(
+        tables["diagnosis"],
+        ("environment", "method", "round", "source"),
+        [name for measure in ("spearman", "error", "sign") for name in tables["diagnosis"] if name.startswith(measure)],
+    ),
+    "diagnosis_by_rank_summary": lambda tables: over_seeds(
+        tables["diagnosis_by_rank"],
+        ("environment", "method", "round", "source", "first_rank", "last_rank"),
+        ("error", "product", "sign_agreement"),
+    ),
+}
 
 
 def extreme_records(snapshot: Snapshot, scores: np.ndarray | None = None, *, number: int = BOTTOM) -> pd.DataFrame:

@@ -93,6 +93,33 @@ def _latex_faithfulness(frame: pd.DataFrame, config: Config) -> tuple[list[str],
     return header, rows
 
 
+def _latex_diagnosis(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Environment", r"$\bar A$ from", "round", "$n$", r"Spearman of influence with $\bar A\hat A$"]
+    header += ["95\\% interval", r"$|\bar A-\hat A|$", "of the bottom", "signs agree (\\%)", "of the bottom"]
+    sources = {"buffer": "the buffer", "rollouts": "rollouts", "exact": "the model"}
+    rows = []
+    order = frame["source"].map(list(sources).index)
+    for row in frame.assign(order=order).sort_values("order", kind="stable").to_dict("records"):
+        cells = [_labels(row, config)[0], sources[row["source"]], f"{row['round']}", _count(row)]
+        cells += [_number(row["spearman_product"], 2), _range(row, "spearman_product", 1, 2)]
+        cells += [_number(row[name], 3) for name in ("error", "error_bottom")]
+        rows.append([*cells, *(_number(row[name], 1, 100) for name in ("sign_agreement", "sign_agreement_bottom"))])
+    environments = [config.environments[name].label for name in frame["environment"].unique()]
+    return header, sorted(rows, key=lambda cells: environments.index(cells[0]))
+
+
+def _latex_agreement(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
+    header = ["Environment", "advantages", "round", "$n$", "Spearman", "95\\% interval"]
+    header += ["same drops (\\%)", "95\\% interval", "by chance (\\%)"]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = [_labels(row, config)[0], row["shortcut"], f"{row['round']}", _count(row)]
+        cells += [_number(row["spearman"], 3), _range(row, "spearman", 1, 3)]
+        cells += [_number(row["overlap"], 1, 100), _range(row, "overlap", 100, 1)]
+        rows.append([*cells, _number(row["overlap_by_chance"], 1, 100)])
+    return header, rows
+
+
 QUANTITIES = {
     "influence": "Influence, per round",
     "optimise_iif": "Optimisation of IIF, per round",
@@ -113,6 +140,8 @@ LATEX = {
     "table_3": _latex_efficiency,
     "table_4": _latex_table_4,
     "table_5": _latex_table_5,
+    "diagnosis_summary": _latex_diagnosis,
+    "agreement_summary": _latex_agreement,
 }
 
 

@@ -9,7 +9,7 @@ An analysis is a module here with
                 optional
 
 and an entry below, whose name `config.AnalysisName` repeats. What analyses are is said here a second time, so that
-planning a study imports neither torch nor pandas; a test compares both.
+planning a study imports no torch; a test compares both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Entry:
 
 
 ANALYSES: dict[str, Entry] = {
-    "diagnosis": Entry(("diagnosis",), ("diagnosis_summary",)),
+    "diagnosis": Entry(
+        ("diagnosis", "diagnosis_by_rank", "diagnosis_grid", "diagnosis_map", "diagnosis_records"),
+        ("diagnosis_summary", "diagnosis_by_rank_summary"),
+    ),
     "agreement": Entry(("agreement",), ("agreement_summary",)),
     "behaviour": Entry(("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets")),
     "interventions": Entry(("interventions",), ("interventions_summary",)),

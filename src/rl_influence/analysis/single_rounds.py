@@ -147,15 +147,15 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
             row |= {"code": manifest["code_fingerprint"][:12]}
             row |= {name: manifest["packages"].get(name, "") for name in VERSIONS}
         rows.append(row)
-    found = {
-        name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=KEY)
-        for name, frames in parts.items()
-    }
+    found = {}
+    for name, frames in parts.items():
+        filled = [frame for frame in frames if len(frame)]  # an empty one would turn numbers into objects
+        found[name] = pd.concat(filled or frames, ignore_index=True) if frames else pd.DataFrame(columns=KEY)
     for name in asked:
         own = {table: found[table] for table in ANALYSES[name].tables}
         for summary in ANALYSES[name].summaries:
             found[summary] = pd.DataFrame(columns=KEY[:2])
-            if all(map(len, own.values())):
+            if any(parts[table] for table in own):
                 found[summary] = _with_expected(load(name).SUMMARIES[summary](own), name, config)
     listed = pd.DataFrame(rows)
     found |= {LISTS[0]: listed, LISTS[1]: listed.loc[listed["reason"] != "", ["analysis", *KEY, "reason"]]}

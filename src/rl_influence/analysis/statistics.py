@@ -6,6 +6,7 @@ seed, t and seeded bootstrap intervals, and what n seeds can show at all. Undefi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +67,20 @@ def mean_columns(name: str, values) -> dict[str, float]:
     values = np.asarray(values, dtype=float)
     mean, low, high, n = t_interval(values)
     return dict(zip(columns_of(name), (mean, values.std(ddof=1) if n > 1 else np.nan, low, high), strict=True))
+
+
+def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
+    """Means of measures over seeds, with 95 % t intervals, for each combination of keys.
+
+    n counts the seeds; a measure that is undefined for one of them is the mean of the others.
+    """
+    found = []
+    for key, group in table.groupby(list(keys), sort=False):
+        row = dict(zip(keys, key, strict=True)) | {"n": len(group)}
+        for measure in measures:
+            row |= mean_columns(measure, group[measure].dropna())
+        found.append(row)
+    return pd.DataFrame(found)
 
 
 def bootstrap_interval(

@@ -12,11 +12,13 @@ number of steps taken; the policy and its value network see less, only the image
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from rl_influence.environments.tabular import TabularModel, policy_chain, values_by_step
+from rl_influence.environments.tabular import TabularModel, policy_chain, policy_probabilities, values_by_step
 from rl_influence.ppo import gae
 from rl_influence.records import Records
 
@@ -76,6 +78,30 @@ def record_states(
             outcomes = model.next_states[states[i], action]
             possible, step = set(outcomes[goes_on[states[i], action]].tolist()), step + 1
     return RecordStates(states, steps, next(iter(possible)) if len(possible) == 1 else None, step)
+
+
+def replay(model: TabularModel, actions: Sequence[int]) -> int | None:
+    """The state that an episode is in after these actions; None if more than one is possible."""
+    possible = set(np.flatnonzero(model.start).tolist())
+    for action in actions:
+        goes_on = (model.probabilities[:, action] > 0) & ~model.terminated[:, action]
+        possible = {int(s) for state in possible for s in model.next_states[state, action][goes_on[state]]}
+    return next(iter(possible)) if len(possible) == 1 else None
+
+
+def exact_record_advantages(
+    model: TabularModel, policy: torch.nn.Module, records: Records, episode_actions: Sequence[int], *, gamma: float
+) -> np.ndarray:
+    """`exact_advantages` of a buffer under the policy that collected it, (n,).
+
+    Args:
+        policy: as of `tabular.policy_probabilities`.
+        episode_actions: actions of the first record's episode before that record.
+    """
+    first = replay(model, episode_actions)
+    places = record_states(model, records, initial_state=first, initial_step=len(episode_actions))
+    probabilities = policy_probabilities(policy, model)
+    return exact_advantages(model, probabilities, places.states, records.actions, places.steps, gamma=gamma)
 
 
 def exact_values(model: TabularModel, action_probabilities: np.ndarray, *, gamma: float) -> np.ndarray:

@@ -14,10 +14,13 @@ from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config, choose
 
 from . import (
+    fig03_diagnosis,
     fig04_highway,
     fig05_interventions,
     fig06_efficiency,
     fig06_returns,
+    fig08_minigrid,
+    fig09_records,
     fig10_acrobot,
     fig12_heuristics,
     fig13_td_error,
@@ -31,10 +34,13 @@ from . import (
 from .style import FigureError
 
 MODULES = (
+    fig03_diagnosis,
     fig04_highway,
     fig05_interventions,
     fig06_returns,
     fig06_efficiency,
+    fig08_minigrid,
+    fig09_records,
     fig10_acrobot,
     fig12_heuristics,
     fig13_td_error,

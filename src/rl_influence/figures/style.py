@@ -61,6 +61,8 @@ STYLES = {  # colour, line, marker
     "random": ("#e69f00", (0, (3, 1.5)), "X"),
     "advantage_h1": ("#d55e00", "-.", "<"),
     "advantage_h2": ("#cc79a7", (0, (5, 1.5)), ">"),
+    "advantage_h1_exact": ("#7f3300", (0, (1, 1)), "1"),
+    "advantage_h2_exact": ("#7a2f63", (0, (2, 1)), "2"),
     "td_error": ("#009e73", (0, (3, 1, 1, 1, 1, 1)), "h"),
     "difficulty": ("#8c510a", ":", "p"),
     "ppo_noclip": ("#777777", "--", "o"),
@@ -134,6 +136,14 @@ def finish(figure: Figure, handles: list, notes: list[str], xlabel: str = "") ->
         bottom = 0.04 / (height + below)
         figure.text(0.01, bottom, "\n".join(lines), fontsize=5.5, color="#444444", va="bottom", linespacing=1.25)
     figure.draw_without_rendering()  # lays the panels out, once for both files
+    figure.set_layout_engine("none")
+    return figure
+
+
+def nothing(text: str) -> Figure:
+    """A figure that says why nothing is drawn in it: what it is made of is not there yet."""
+    figure = new_figure(WIDTH, 0.5)
+    figure.text(0.01, 0.5, text, va="center", color="#444444")
     figure.set_layout_engine("none")
     return figure
 
