@@ -30,7 +30,7 @@ from rl_influence.snapshots import Snapshot
 TABLES = ("faithfulness",)
 OUTCOMES = ("f_return", "test_return")
 # Of the workflow's analysis: a round is redone (SUBSETS + GROUPS) * ORDERS times.
-SUBSETS, FRACTION, GROUPS, ORDERS = 50, 0.5, 10, 2
+SUBSETS, FRACTION, GROUPS, ORDERS = 40, 0.5, 20, 2
 
 
 def faithfulness(

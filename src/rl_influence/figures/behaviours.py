@@ -49,18 +49,14 @@ class View:
 
 
 def draw(name: str, tables: dict, config: Config, view: View) -> Figure:
-    """The figure of the first analysed run of an environment; further seeds stand behind it faintly.
-
-    Raises:
-        FigureError: if no run is there.
-    """
+    """The figure of the first analysed run of an environment; further seeds stand behind it faintly."""
     runs = [
         key
         for key in tables["behaviour_targets"][list(panels.KEY)].itertuples(index=False, name=None)
         if config.environments[key[0]].gym_id == view.gym_id
     ]
     if not runs:
-        raise style.FigureError(f"{name}: nothing to draw, no run of {view.gym_id} has been analysed")
+        return style.nothing(f"{name}: no run of {view.gym_id} has been analysed.")
     run = runs[0]
     table, phases, records, targets = (panels.rows_of(tables[kind], run) for kind in TABLES[:4])
     target = targets.iloc[0]

@@ -33,7 +33,7 @@ def draw(tables: dict, config: Config) -> Figure:
     table, summary = tables["interventions"], tables["interventions_summary"]
     drawn = panels.conditions(table)
     if not drawn:
-        raise style.FigureError("fig05_interventions: nothing to draw, no run has been analysed")
+        return style.nothing("fig05_interventions: no run has been analysed.")
     figure, axes = style.grid(len(drawn), (1.6, 1.1))
     smalls = []
     for condition, (boxes, points) in zip(drawn, axes, strict=True):

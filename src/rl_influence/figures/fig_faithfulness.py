@@ -33,7 +33,7 @@ def draw(tables: dict, config: Config) -> Figure:
         if (panels.rows_of(summary, condition)["removal"] == removal).any()
     ]
     if not rows:
-        raise style.FigureError("fig_faithfulness: nothing to draw, no run has been analysed")
+        return style.nothing("fig_faithfulness: no run has been analysed.")
     parts = [_of(panels.rows_of(summary, condition), removal) for condition, removal in rows]
     scorings = [list(part["scoring"].unique()) for part in parts]
     heights = [0.35 + 0.17 * len(names) for names in scorings]
