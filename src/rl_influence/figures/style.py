@@ -61,6 +61,8 @@ STYLES = {  # colour, line, marker
     "random": ("#e69f00", (0, (3, 1.5)), "X"),
     "advantage_h1": ("#d55e00", "-.", "<"),
     "advantage_h2": ("#cc79a7", (0, (5, 1.5)), ">"),
+    "advantage_h1_exact": ("#7f3300", (0, (1, 1)), "1"),
+    "advantage_h2_exact": ("#7a2f63", (0, (2, 1)), "2"),
     "td_error": ("#009e73", (0, (3, 1, 1, 1, 1, 1)), "h"),
     "difficulty": ("#8c510a", ":", "p"),
     "ppo_noclip": ("#777777", "--", "o"),
