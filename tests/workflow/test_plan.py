@@ -1,12 +1,15 @@
 """What the workflow plans, and how it refuses what it cannot do. Nothing trains here."""
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rl_influence.analysis.registry import ANALYSES, analysis_directory, analysis_files
 from rl_influence.config import Config
 from rl_influence.provenance import RUN_FILES, run_directory
 
@@ -24,10 +27,22 @@ def missing_runs(config: Config, tracked: set[str]) -> int:
     return sum(any((folder / name).as_posix() not in tracked for name in RUN_FILES) for folder in folders)
 
 
-def test_a_fresh_clone_plans_exactly_the_runs_that_are_not_committed(workspace, tracked):
+def missing_analyses(config: Config, tracked: set[str]) -> Counter:
+    def there(analysis) -> bool:
+        folder = analysis_directory(config.study, analysis)
+        return all((folder / name).as_posix() in tracked for name in analysis_files(analysis.name))
+
+    return Counter(analysis.name for analysis in config.analyses if not there(analysis))
+
+
+def test_a_fresh_clone_plans_exactly_the_runs_and_analyses_that_are_not_committed(workspace, tracked):
     workspace.add_results()
     config = Config(ROOT / "config/paper.yaml")
-    assert workspace.planned("train", study="paper") == missing_runs(config, tracked)
+    result = workspace.snakemake("--dry-run", study="paper")
+    assert result.returncode == 0, result.stdout
+    planned = {rule: int(number) for rule, number in re.findall(r"^(\w+) +(\d+)$", result.stdout, re.MULTILINE)}
+    expected = {"train": missing_runs(config, tracked)} | missing_analyses(config, tracked)
+    assert {rule: planned.get(rule, 0) for rule in ("train", *ANALYSES)} == dict.fromkeys(ANALYSES, 0) | expected
 
 
 @pytest.mark.slow
@@ -36,10 +51,12 @@ def test_forceall_plans_the_whole_grid(workspace):
     assert workspace.planned("train", "--forceall", study="paper") == len(Config(ROOT / "config/paper.yaml").runs)
 
 
-def test_the_entry_for_figures_plans_no_training(workspace):
+def test_the_entry_for_figures_plans_no_training_and_no_analysis(workspace):
     workspace.add_results()
     for arguments in ((), ("--forceall",)):
-        assert workspace.planned("train", *arguments, study="paper", entry="figures.smk") == 0
+        result = workspace.snakemake("--dry-run", *arguments, study="paper", entry="figures.smk")
+        assert result.returncode == 0, result.stdout
+        assert re.findall(rf"^({'|'.join(('train', *ANALYSES))}) ", result.stdout, re.MULTILINE) == []
     assert workspace.planned("tables", "--forceall", study="paper", entry="figures.smk") == 1
 
 
@@ -61,6 +78,7 @@ def test_lint(entry):
         ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 0}]}, "rounds = 0: "),
         ({"gird": []}, "unknown key 'gird', did you mean 'grid'?"),
         ({"figures": ["fig6"]}, "fig6"),
+        ({"figures": ["fig08_minigrid"], "analyses": []}, "figure fig08_minigrid needs the analysis diagnosis"),
         ({"study": "../elsewhere"}, "../elsewhere"),
     ],
 )

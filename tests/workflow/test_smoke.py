@@ -1,6 +1,7 @@
 """The smoke study, run for real: bytes, second calls, damaged results."""
 
 import json
+import re
 import shutil
 
 import pandas as pd
@@ -106,3 +107,49 @@ def test_missing_runs_are_listed_and_enter_no_mean(copy):
     summary = pd.read_csv(copy.path / "results/smoke/tables/curves_summary.csv")
     ppo = summary[(summary["environment"] == "frozenlake") & (summary["method"] == "ppo")]
     assert set(ppo["n"]) == {1} and set(ppo["expected"]) == {2}
+
+
+def test_analyses_come_from_the_snapshots_that_training_keeps(finished):
+    config = Config(finished.path / "config/smoke.yaml")
+    assert len(list((finished.path / "results/smoke/analyses").rglob("manifest.json"))) == len(config.analyses)
+    for log in (finished.path / "logs/smoke/diagnosis").rglob("*.log"):
+        assert log.read_text().startswith("diagnosis of ") and log.read_text().count("\n") == 1  # nothing trained again
+    assert pd.read_csv(finished.path / "results/smoke/tables/missing_analyses.csv").empty
+    metadata = (finished.path / "paper_figures/smoke/fig03_diagnosis.png").read_bytes()
+    assert b"diagnosis of 3 of 3 runs, digest" in metadata
+
+
+def test_committed_analyses_are_not_repeated_and_one_that_is_lacking_gives_the_same_bytes(finished, workspace):
+    """A fresh clone has runs and analyses, and no snapshots."""
+    for name in ("runs", "analyses"):
+        shutil.copytree(finished.path / "results/smoke" / name, workspace.path / "results/smoke" / name)
+    rules = r"^(train|diagnosis|agreement) +(\d+)$"
+    assert re.findall(rules, workspace.snakemake("--dry-run").stdout, re.MULTILINE) == []
+    lacking = next((workspace.path / "results/smoke/analyses/diagnosis/frozenlake/ppo").glob("seed1-*"))
+    shutil.rmtree(lacking)
+    planned = re.findall(rules, workspace.snakemake("--dry-run").stdout, re.MULTILINE)
+    assert set(planned) == {("diagnosis", "1")}
+    target = (lacking / "manifest.json").relative_to(workspace.path).as_posix()
+    result = workspace.snakemake("--cores", "1", target)
+    assert result.returncode == 0, result.stdout
+    assert workspace.files("results/smoke/analyses") == finished.files("results/smoke/analyses")
+    assert workspace.files("results/smoke/runs") == finished.files("results/smoke/runs")
+    (log,) = (workspace.path / "logs/smoke/diagnosis").rglob("*.log")
+    assert log.read_text().startswith("training 2 rounds again, without evaluation")
+
+
+def test_missing_analyses_are_listed_and_damaged_ones_stop(copy):
+    (first, second) = sorted((copy.path / "results/smoke/analyses/diagnosis/frozenlake/ppo").iterdir())
+    shutil.rmtree(first)
+    assert redraw(copy).returncode == 0
+    missing = pd.read_csv(copy.path / "results/smoke/tables/missing_analyses.csv")
+    assert missing[["analysis", "environment", "method", "seed"]].values.tolist() == [
+        ["diagnosis", "frozenlake", "ppo", 0]
+    ]
+    summary = pd.read_csv(copy.path / "results/smoke/tables/diagnosis_summary.csv")
+    counts = summary[["environment", "n", "expected"]].drop_duplicates().values.tolist()
+    assert counts == [["frozenlake", 1, 2], ["acrobot", 1, 1]]
+    (second / "diagnosis.csv").write_text("round\n")
+    result = redraw(copy)
+    assert result.returncode == 1 and "Traceback" not in result.stdout
+    assert "1 damaged analysis result" in result.stdout and "diagnosis.csv: differs" in result.stdout, result.stdout
