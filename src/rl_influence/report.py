@@ -63,10 +63,22 @@ SHOWN = {  # table -> title, what it says
         "Spearman of both scorings of a buffer; overlap: share of the records that IIF drops at its p which the full "
         "sum drops as well, beside what a random set of that size would share.",
     ),
+    "interventions_summary": (
+        "Single rounds without their negative records",
+        "Change of the test return in a round under an arm, minus that under another (all: nothing removed; negative: "
+        "all negative records removed; _p: the share p of them; random: as many at random), paired by round; ahead: "
+        "share of the rounds, of all seeds together, in which the arm gives the higher return.",
+    ),
+    "faithfulness_summary": (
+        "Do scores predict what removals do?",
+        "Linear datamodelling score: Spearman, over removed sets of records (random halves, or the largest groups one "
+        "at a time), of the summed scores with the outcome of the redone round; reliability: of the outcome between "
+        "mini-batch orders.",
+    ),
     "runtimes": ("Runtimes of every method", "CPU seconds per round by phase, totals of all rounds, and RT_peak."),
 }
 PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction", "sign_agreement", "sign_agreement_bottom")
-PERCENT += ("drop_fraction", "overlap", "overlap_by_chance", "jaccard")
+PERCENT += ("drop_fraction", "overlap", "overlap_by_chance", "jaccard", "ahead")
 MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --paper: #fff; --line: #d9d9d9; --panel: #f6f6f4;

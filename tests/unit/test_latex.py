@@ -4,6 +4,8 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from rl_influence.analysis.curves import load_study
@@ -18,13 +20,30 @@ GRID = (
 )
 
 
+def summary(key: dict, *measures: str) -> pd.DataFrame:
+    """Of two environments; the measures of the second are undefined."""
+    rows = [
+        {"environment": name, "method": "ppo", "round": 2, "n": 2, "expected": 3} for name in ("frozenlake", "minigrid")
+    ]
+    columns = {f"{name}{part}": [0.5, np.nan] for name in measures for part in ("", "_sd", "_low", "_high")}
+    return pd.DataFrame(rows).assign(**key, **columns)
+
+
+SUMMARIES = {  # of analyses
+    "diagnosis_summary": summary(
+        {"source": "exact"}, "spearman_product", "error", "error_bottom", "sign_agreement", "sign_agreement_bottom"
+    ),
+    "agreement_summary": summary({"shortcut": "raw"}, "spearman", "overlap", "overlap_by_chance"),
+}
+
+
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
     """Every printed table of a study with a missing run and with one seed (cells without an interval)."""
     config, root = study(*({**block, "rounds": 6} for block in GRID)), tmp_path_factory.mktemp("latex")
     write_synthetic_study(root, config, skip=lambda run: run.method == "random" and run.seed == 1)
     tables = make_tables(load_study(config, root), tuple(set(LATEX) & set(TABLES)), load_reported(CATALOGUE))
-    tables |= faithfulness_tables(config, [("minigrid", "ppo", 0), ("minigrid", "ppo", 1)])
+    tables |= faithfulness_tables(config, [("minigrid", "ppo", 0), ("minigrid", "ppo", 1)]) | SUMMARIES
     return {name: latex(name, table, config) for name, table in tables.items() if name in LATEX}
 
 

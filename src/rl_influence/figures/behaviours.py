@@ -166,9 +166,9 @@ def _notes(tables: dict, config: Config, run: tuple, view: View, target: pd.Seri
     return [
         f"{config.environments[environment].label}, {config.methods[method].label}, seed {seed}. Target state: record "
         f"{target['record']} of round {target['round']} ({target['rule']}).{faint}",
-        "Phases (numbers, shaded): the three constant levels that fit the probability best, each of at least 3 rounds; "
-        "its middle round (triangle) is shown below, with its records of most positive influence on log \u03c0(a|s) "
-        "from the left and the top.",
+        "Phases (numbers, shaded): the constant levels that fit the probability best, each of at least 3 rounds. "
+        "Below, from the left and the top: the records of most positive influence on log \u03c0(a|s) in the middle "
+        "round of each phase (triangle).",
         "Roughness: weighted mean squared difference of influence between records that lie near each other in the "
         f"final network, over the u nearest of each record of positive influence (median {nodes:.0f} records); dashed: "
         "its mean in each third of the rounds.",
