@@ -137,8 +137,11 @@ def test_states_are_listed_in_numbers(drawn, tables):
     (axis,) = drawn["fig09_records"].axes  # grid worlds have maps
     assert axis.get_title(loc="left") == "Acrobot, round 1, seed 0"
     texts = {text.get_position(): text for text in axis.texts}
-    for row, name in enumerate(("cos1", "sin1", "cos2", "sin2", "velocity1", "velocity2", "advantage")):
+    for row, name in enumerate(("cos1", "sin1", "cos2", "sin2", "velocity1", "velocity2", "action", "advantage")):
         assert texts[0.005, row].get_text() == name
+        if name == "action":
+            assert texts[0.3, row].get_text() == f"{worst[name]:g}" and (0.99, row) not in texts
+            continue
         cell = texts[0.3, row]
         assert cell.get_text() == f"{worst[name]:.2f}"
         assert (cell.get_fontweight() == "bold") == (abs(worst[name] - mean[name]) > 2 * std[name])

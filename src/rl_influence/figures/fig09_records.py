@@ -34,7 +34,7 @@ def draw(tables: dict, config: Config) -> Figure:
             parts.setdefault(run[:2], own)
     if not parts:
         return style.nothing("fig09_records: no run of an environment without a map has been diagnosed.")
-    heights = [1.3 if "frame" in own else 0.6 + 0.105 * len(_described(own)) for own in parts.values()]
+    heights = [1.3 if "frame" in own else 0.6 + 0.105 * len(_rows(own)) for own in parts.values()]
     figure = style.new_figure(style.WIDTH, sum(heights))
     for place, own in zip(figure.add_gridspec(len(parts), 1, height_ratios=heights), parts.values(), strict=True):
         environment, _, seed = own[panels.KEY].iloc[0]
@@ -68,10 +68,10 @@ def _draw_frames(axes: np.ndarray, worst: pd.DataFrame, title: str) -> None:
     axes[0].set_title(title, loc="left")
 
 
-def _described(own: pd.DataFrame) -> list[str]:
-    """Columns of states, actions and, last, the advantage: those that the buffer's mean is given of."""
+def _rows(own: pd.DataFrame) -> list[str]:
+    """Columns of the state, the action (or its dimensions) and the advantage."""
     mean = own[own["end"] == "mean"].iloc[0].drop([*panels.KEY, "round", "end", "advantage"])
-    return [*mean.index[mean.notna()], "advantage"]
+    return [*mean.index[mean.notna()], *(["action"] if "action" in own else []), "advantage"]
 
 
 def _draw_states(axis: Axes, own: pd.DataFrame, worst: pd.DataFrame, title: str) -> None:
@@ -79,7 +79,7 @@ def _draw_states(axis: Axes, own: pd.DataFrame, worst: pd.DataFrame, title: str)
     axis.set_axis_off()
     axis.set_title(title, loc="left")
     mean, std = (own[own["end"] == end].iloc[0] for end in ("mean", "std"))
-    names = _described(own)
+    names = _rows(own)
     axis.set_xlim(0, 1)
     axis.set_ylim(len(names) + 0.2, -1.2)
     places = np.linspace(0.3, 0.8, SHOWN)
@@ -92,10 +92,10 @@ def _draw_states(axis: Axes, own: pd.DataFrame, worst: pd.DataFrame, title: str)
             axis.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", lw=0)
         axis.text(0.005, row, name.replace("_", " "), fontsize=5.5, va="center")
         for place, record in zip(places, worst.to_dict("records"), strict=False):
-            far = abs(record[name] - mean[name]) > 2 * std[name]
+            far = abs(record[name] - mean[name]) > 2 * std[name]  # no discrete action is
             color = diagnoses.SIGNS[record[name] >= 0][0] if name == "advantage" else "#000000"
-            axis.text(
-                place, row, f"{record[name]:.2f}", fontsize=5.5, ha="right", va="center", color=color,
-                fontweight="bold" if far else "normal",
-            )  # fmt: skip
-        axis.text(0.99, row, f"{mean[name]:.2f} \u00b1 {std[name]:.2f}", fontsize=5.5, ha="right", va="center")
+            text = f"{record[name]:.0f}" if name == "action" else f"{record[name]:.2f}"
+            weight = "bold" if far else "normal"
+            axis.text(place, row, text, fontsize=5.5, ha="right", va="center", color=color, fontweight=weight)
+        if name != "action":
+            axis.text(0.99, row, f"{mean[name]:.2f} \u00b1 {std[name]:.2f}", fontsize=5.5, ha="right", va="center")
