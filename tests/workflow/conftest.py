@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,14 +33,25 @@ class Workspace:
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.path / name)
 
-    def snakemake(self, *arguments: str, study: str = "smoke", entry: str = "Snakefile") -> subprocess.CompletedProcess:
-        """Runs snakemake; stdout and stderr together."""
-        command = [sys.executable, "-m", "snakemake", "--snakefile", f"workflow/{entry}"]
-        command += ["--configfile", f"config/{study}.yaml", *arguments]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        return subprocess.run(
-            command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    def start(self, *command: str, **variables: str) -> subprocess.Popen:
+        """Starts a python module or script in the folder; stdout and stderr together."""
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
+
+    def snakemake(
+        self, *arguments: str, study: str = "smoke", entry: str = "Snakefile", **variables: str
+    ) -> subprocess.CompletedProcess:
+        """Runs snakemake; `variables` of the environment."""
+        command = ("-m", "snakemake", "--snakefile", f"workflow/{entry}", "--configfile", f"config/{study}.yaml")
+        with self.start(*command, *arguments, **variables) as process:
+            output, _ = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, output)
 
     def planned(self, rule: str, *arguments: str, **options) -> int:
         """How many jobs of a rule a dry run plans."""
@@ -57,6 +69,18 @@ class Workspace:
 @pytest.fixture
 def workspace(tmp_path) -> Workspace:
     return Workspace(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def make_workspace(tmp_path_factory):
+    """Makes workspaces, each with a study of its own in `config/<study>.yaml`."""
+
+    def make(study: dict) -> Workspace:
+        workspace = Workspace(tmp_path_factory.mktemp(study["study"]))
+        (workspace.path / f"config/{study['study']}.yaml").write_text(yaml.safe_dump(study))
+        return workspace
+
+    return make
 
 
 @pytest.fixture(scope="module")
