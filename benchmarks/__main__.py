@@ -9,7 +9,14 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import torch  # noqa: E402
 
-from benchmarks import full_grid, process, rounds  # noqa: E402, F401  (they register their benchmarks)
+from benchmarks import (  # noqa: E402, F401  (they register their benchmarks)
+    attribution,
+    evaluation,
+    full_grid,
+    performance,
+    process,
+    rounds,
+)
 from benchmarks.registry import benchmarks, save  # noqa: E402
 
 RESULTS = Path("results/benchmarks.csv")

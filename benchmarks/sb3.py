@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
@@ -10,6 +11,7 @@ from torch import nn
 
 from rl_influence.config import PPOConfig
 from rl_influence.networks import ActorCritic
+from rl_influence.records import Records
 
 
 class MiniGridCNN(BaseFeaturesExtractor):
@@ -88,3 +90,15 @@ def copy_weights(network: str, policy: nn.Module, ours: ActorCritic) -> None:
     """Gives a policy of Stable-Baselines3 our weights."""
     for name, parameter in sb3_parameters(network, policy, ours).items():
         parameter.copy_(dict(ours.named_parameters())[name])
+
+
+def fill_buffer(model: PPO, records: Records) -> None:
+    """Makes our records the rollout that its `train` learns from."""
+    buffer, n, observations = model.rollout_buffer, len(records), records.observations
+    if observations.ndim == 4 and observations.shape[1:] != buffer.obs_shape:  # it puts an image's channels first
+        observations = np.moveaxis(observations, -1, 1)
+    buffer.observations = observations.reshape(n, 1, *buffer.obs_shape)
+    buffer.actions = records.actions.reshape(n, 1, -1)
+    for name in ("values", "log_probs", "advantages", "returns"):
+        setattr(buffer, name, getattr(records, name).reshape(n, 1))
+    buffer.full, buffer.generator_ready = True, False

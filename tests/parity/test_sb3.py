@@ -13,7 +13,7 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import nn
 
-from benchmarks.sb3 import copy_weights, sb3_parameters, sb3_ppo
+from benchmarks.sb3 import copy_weights, fill_buffer, sb3_parameters, sb3_ppo
 from rl_influence.config import EnvironmentConfig, PPOConfig, load_environments
 from rl_influence.environments import make_env, make_sampler
 from rl_influence.inference import Inference
@@ -88,14 +88,7 @@ def train_sb3(network, kind, ours, records, orders, config, monkeypatch):
     model.policy.to(next(ours.parameters()).dtype)
     copy_weights(network, model.policy, ours)
     parameters = list(sb3_parameters(network, model.policy, ours).values())
-    buffer, n = model.rollout_buffer, len(records)
-    images = kind == "minigrid"
-    observations = np.moveaxis(records.observations, -1, 1) if images else records.observations
-    buffer.observations = observations.reshape(n, 1, *buffer.obs_shape)
-    buffer.actions = records.actions.reshape(n, 1, -1)
-    for theirs, name in (("values", "values"), ("log_probs", "log_probs"), ("advantages",) * 2, ("returns",) * 2):
-        setattr(buffer, theirs, getattr(records, name).reshape(n, 1))
-    buffer.full = True
+    fill_buffer(model, records)
 
     remaining = iter(orders)
     monkeypatch.setattr(np.random, "permutation", lambda size: next(remaining))

@@ -1,0 +1,184 @@
+"""`docs/performance.md`: steps a second by engine, and how long the paper's whole grid takes on how many cores."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.engines import rates
+from benchmarks.process import START_UP, fresh
+from benchmarks.registry import Figure, benchmark, cpu_seconds, machine
+from rl_influence.config import Config, Run, RunSpec
+from rl_influence.evaluation import COPIES, evaluate
+from rl_influence.provenance import ResultError, check_run, run_directory, write_atomic
+from rl_influence.training import Clock, Trainer
+
+DOCUMENT = Path("docs/performance.md")
+CORES = (2, 16, 128)
+TRAINING = ("sampling_s", "influence_s", "optimise_s")
+
+
+@benchmark("performance")
+def performance() -> Iterator[Figure]:
+    """An engine that an environment's file names instead of gymnasium is faster; writes the document as well."""
+    config = Config("config/paper.yaml")
+    steps = rates(config.environments)
+    for name, (reference, single, batch) in steps.items():
+        environment = config.environments[name]
+        uses = (("training", environment.engine, single), ("evaluation", environment.evaluation_engine, batch))
+        for use, engine, value in uses:
+            if engine == "envpool":
+                detail = f"{value:.0f} steps a second on envpool against {reference:.0f} on gymnasium"
+                yield Figure(f"engine_{use}_{name}", value / reference, "x", ">=", 1, detail)
+    costs = {name: cost(config, name) for name in dict.fromkeys(run.environment for run in config.runs)}
+    start_up_s = fresh(START_UP, "acrobot")
+    write_atomic(DOCUMENT, document(config, steps, costs, start_up_s).encode())
+
+
+class Cost(NamedTuple):
+    """CPU seconds of a round of training and of an evaluation, and how many finished runs they are means of."""
+
+    training: float
+    evaluation: float
+    runs: int = 0
+
+
+def cost(config: Config, environment: str) -> Cost:
+    """Means over the finished runs of an environment, or measured now if there are none."""
+    of_runs = []
+    for run in config.runs:
+        folder = run_directory(config.study, run)
+        if run.environment == environment and (folder / "manifest.json").exists():
+            try:
+                check_run(folder, run.spec)
+            except ResultError:
+                continue
+            of_runs.append(timing(folder / "timing.csv"))
+    if not of_runs:
+        spec = next(run.spec for run in config.runs if run.environment == environment and run.method == "ppo")
+        return measured(spec)
+    return Cost(*map(mean, zip(*of_runs, strict=True)), len(of_runs))
+
+
+def timing(path: Path) -> tuple[float, float]:
+    """Mean CPU seconds of a round's training and of an evaluation in one run's `timing.csv`."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    evaluations = [float(row["evaluate_s"]) for row in rows if float(row["evaluate_s"]) > 0]
+    return mean(sum(float(row[phase]) for phase in TRAINING) for row in rows[1:]), mean(evaluations)
+
+
+def measured(spec: RunSpec) -> Cost:
+    """Of a second round and the evaluation after it."""
+    trainer, clock = Trainer(spec), Clock()
+    trainer.train_round(Clock())
+    trainer.train_round(clock)
+    evaluation = cpu_seconds(lambda: evaluate(trainer.policy, spec.environment, spec.evaluation, 0))
+    return Cost(sum(clock.seconds.values()), evaluation)
+
+
+def run_seconds(run: Run, costs: dict[str, Cost], start_up_s: float) -> float:
+    """CPU time of one run."""
+    cost = costs[run.environment]
+    evaluations = len({*range(0, run.spec.rounds + 1, run.spec.evaluation.every), run.spec.rounds})
+    return start_up_s + run.spec.rounds * cost.training + evaluations * cost.evaluation
+
+
+def makespan(seconds: Iterable[float], cores: int) -> float:
+    """Time until all runs are done, the longest ones first, each on the core that is free first."""
+    busy = [0.0] * cores
+    for duration in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy, busy[0] + duration)
+    return max(busy)
+
+
+TEXT = """\
+# Performance
+
+Written by `python -m benchmarks performance`, not by hand. The comparisons with Stable-Baselines3 are in
+[results/benchmarks.csv](../results/benchmarks.csv), written by `make bench`. All times are CPU seconds of one thread,
+measured {date} on {processor}, with python {python}, gymnasium {gymnasium} and envpool {envpool}.
+
+## Steps a second
+Random actions, resets included. Training takes one step at a time. An evaluation moves {copies} copies at once, which
+gymnasium does one after another. In bold: what the environment's file names (an exact evaluation has none).
+
+| environment | gymnasium | envpool, one at a time | envpool, {copies} at once |
+|---|---|---|---|
+{steps}
+
+Without envpool (the extra `fast`) everything runs on gymnasium, at the speed of its column.
+
+## The paper's grid
+The {n_runs} runs of `config/paper.yaml`. Seconds of a round of training (sampling, influence, updates) and of an
+evaluation are means over the `timing.csv` of the runs in `results/paper/`. Where there is none, a second round of PPO
+and the evaluation after it are measured here; later episodes may take longer.
+
+| environment | runs | rounds | a round, s | an evaluation, s | hours in all | from |
+|---|---|---|---|---|---|---|
+{environments}
+
+In all {hours:.1f} hours of one core. One run per core at a time, the longest first, on cores like this one's:
+
+| cores | {numbers} |
+|---|{columns}
+| hours | {makespans} |
+
+Each run needs {start_up_s:.1f} s to start up, which is counted; what Snakemake needs for a job is not. The longest
+run takes {longest:.1f} hours.
+"""
+
+
+def document(config: Config, steps: dict[str, tuple], costs: dict[str, Cost], start_up_s: float) -> str:
+    """The text of `docs/performance.md`."""
+    runs, seconds = defaultdict(list), defaultdict(list)
+    for run in config.runs:
+        runs[run.environment].append(run)
+        seconds[run.environment].append(run_seconds(run, costs, start_up_s))
+    every = [value for values in seconds.values() for value in values]
+    return TEXT.format(
+        **machine(),
+        copies=COPIES,
+        steps="\n".join(row(config.environments[name].label, *cells(config, name, r)) for name, r in steps.items()),
+        n_runs=len(every),
+        environments="\n".join(
+            row(
+                config.environments[name].label,
+                len(own),
+                ", ".join(map(str, sorted({run.spec.rounds for run in own}))),
+                f"{costs[name].training:.2f}",
+                f"{costs[name].evaluation:.2g}",
+                f"{sum(seconds[name]) / 3600:.1f}",
+                f"{costs[name].runs} runs" if costs[name].runs else "2 rounds, measured here",
+            )
+            for name, own in runs.items()
+        ),
+        hours=sum(every) / 3600,
+        numbers=" | ".join(map(str, CORES)),
+        columns="---|" * len(CORES),
+        makespans=" | ".join(f"{makespan(every, cores) / 3600:.1f}" for cores in CORES),
+        start_up_s=start_up_s,
+        longest=max(every) / 3600,
+    )
+
+
+def row(*values: object) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(map(str, values))} |"
+
+
+def cells(config: Config, name: str, rate: tuple[float, float, float]) -> list[str]:
+    """Three rates with two digits; those in use are bold."""
+    environment = config.environments[name]
+    used = {1 if environment.engine == "envpool" else 0}
+    if environment.evaluation.kind != "exact":
+        used.add(2 if environment.evaluation_engine == "envpool" else 0)
+    shown = ["–" if np.isnan(value) else f"{float(f'{value:.2g}'):,.0f}" for value in rate]
+    return [f"**{text}**" if i in used else text for i, text in enumerate(shown)]
