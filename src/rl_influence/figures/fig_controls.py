@@ -27,7 +27,9 @@ COLORS = {  # effect -> colour, marker
 
 def draw(tables: dict, config: Config) -> Figure:
     table = tables["controls"]
-    drawn = [name for name in panels.main_environments(config) if table.loc[table["environment"] == name, "n"].any()]
+    # environments of which the study has controls: elsewhere there is nothing to take apart
+    apart = table[table["effect"].isin(["updates", "clipping"])]
+    drawn = [name for name in panels.main_environments(config) if apart.loc[apart["environment"] == name, "n"].any()]
     if not drawn:
         raise style.FigureError("fig_controls: nothing to draw, no two methods that differ in one thing have finished")
     heights = [0.2 + 0.13 * len(_rows(table, name, "auc")) for name in drawn]
