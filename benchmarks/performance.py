@@ -17,6 +17,7 @@ from benchmarks.process import START_UP, fresh
 from benchmarks.registry import Figure, benchmark, cpu_seconds, machine
 from rl_influence.config import Config, Run, RunSpec
 from rl_influence.evaluation import COPIES, evaluate
+from rl_influence.progress import duration
 from rl_influence.provenance import ResultError, check_run, run_directory, write_atomic
 from rl_influence.training import Clock, Trainer
 
@@ -80,8 +81,13 @@ def measured(spec: RunSpec) -> Cost:
     trainer, clock = Trainer(spec), Clock()
     trainer.train_round(Clock())
     trainer.train_round(clock)
-    evaluation = cpu_seconds(lambda: evaluate(trainer.policy, spec.environment, spec.evaluation, 0))
-    return Cost(sum(clock.seconds.values()), evaluation)
+
+    def once() -> None:
+        evaluate(trainer.policy, spec.environment, spec.evaluation, 0)
+
+    if spec.evaluation.kind == "exact":
+        once()  # builds tables, which a run does once
+    return Cost(sum(clock.seconds.values()), cpu_seconds(once))
 
 
 def run_seconds(run: Run, costs: dict[str, Cost], start_up_s: float) -> float:
@@ -94,8 +100,8 @@ def run_seconds(run: Run, costs: dict[str, Cost], start_up_s: float) -> float:
 def makespan(seconds: Iterable[float], cores: int) -> float:
     """Time until all runs are done, the longest ones first, each on the core that is free first."""
     busy = [0.0] * cores
-    for duration in sorted(seconds, reverse=True):
-        heapq.heapreplace(busy, busy[0] + duration)
+    for longest in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy, busy[0] + longest)
     return max(busy)
 
 
@@ -121,18 +127,18 @@ The {n_runs} runs of `config/paper.yaml`. Seconds of a round of training (sampli
 evaluation are means over the `timing.csv` of the runs in `results/paper/`. Where there is none, a second round of PPO
 and the evaluation after it are measured here; later episodes may take longer.
 
-| environment | runs | rounds | a round, s | an evaluation, s | hours in all | from |
+| environment | runs | rounds | a round, s | an evaluation, s | in all | from |
 |---|---|---|---|---|---|---|
 {environments}
 
-In all {hours:.1f} hours of one core. One run per core at a time, the longest first, on cores like this one's:
+In all {total} of one core. One run per core at a time, the longest first, on cores like this one's:
 
 | cores | {numbers} |
 |---|{columns}
-| hours | {makespans} |
+| time | {makespans} |
 
 Each run needs {start_up_s:.1f} s to start up, which is counted; what Snakemake needs for a job is not. The longest
-run takes {longest:.1f} hours.
+run takes {longest}.
 """
 
 
@@ -155,17 +161,17 @@ def document(config: Config, steps: dict[str, tuple], costs: dict[str, Cost], st
                 ", ".join(map(str, sorted({run.spec.rounds for run in own}))),
                 f"{costs[name].training:.2f}",
                 f"{costs[name].evaluation:.2g}",
-                f"{sum(seconds[name]) / 3600:.1f}",
+                duration(sum(seconds[name])),
                 f"{costs[name].runs} runs" if costs[name].runs else "2 rounds, measured here",
             )
             for name, own in runs.items()
         ),
-        hours=sum(every) / 3600,
+        total=duration(sum(every)),
         numbers=" | ".join(map(str, CORES)),
         columns="---|" * len(CORES),
-        makespans=" | ".join(f"{makespan(every, cores) / 3600:.1f}" for cores in CORES),
+        makespans=" | ".join(duration(makespan(every, cores)) for cores in CORES),
         start_up_s=start_up_s,
-        longest=max(every) / 3600,
+        longest=duration(max(every)),
     )
 
 

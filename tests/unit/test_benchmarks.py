@@ -46,6 +46,6 @@ def test_the_document_names_every_environment():
     text = document(CONFIG, rates, costs, 0.0)
     assert "| FrozenLake | **12,000** | – | – |" in text
     assert "| Acrobot | **1** | 22 | **330** |" in text  # training on gymnasium, evaluation on envpool
-    assert "| FrozenLake | 9 | 2 | 3600.00 | 0 | 18.0 | 4 runs |" in text
-    assert "| Acrobot | 1 | 1 | 7200.00 | 0 | 2.0 | 2 rounds, measured here |" in text
-    assert "In all 20.0 hours" in text and "| hours | 10.0 | 2.0 | 2.0 |" in text
+    assert "| FrozenLake | 9 | 2 | 3600.00 | 0 | 18 h 0 min | 4 runs |" in text
+    assert "| Acrobot | 1 | 1 | 7200.00 | 0 | 2 h 0 min | 2 rounds, measured here |" in text
+    assert "In all 20 h 0 min of" in text and "| time | 10 h 0 min | 2 h 0 min | 2 h 0 min |" in text
