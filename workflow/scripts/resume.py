@@ -3,12 +3,11 @@
     python workflow/scripts/resume.py --profile workflow/profiles/slurm --configfile config/paper.yaml
 
 The jobs of a dead snakemake still run, and write where those of a new one would. So: tell them to stop (a run saves its
-state then), wait until they are gone, unlock the folder, run again. Arguments are snakemake's.
+state then), wait until they are gone, unlock the folder, run again. Arguments are those that snakemake had.
 """
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -33,8 +32,8 @@ def processes(pattern: str) -> Iterator[psutil.Process]:
 
 
 def slurm_jobs() -> list[str]:
-    """Slurm's ids of the jobs that a snakemake in this folder submitted."""
-    if not shutil.which("squeue"):
+    """Slurm's ids of the jobs that a snakemake in this folder submitted; none if it is not to run on Slurm."""
+    if not any("slurm" in argument for argument in sys.argv[1:]):
         return []
     command = ["squeue", "--noheader", "--user", str(os.getuid()), "--format", "%A|%Z|%j"]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
