@@ -11,17 +11,35 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.curves import chosen_iif
+from rl_influence.analysis.claims import LEDGERS, complete, number_text
+from rl_influence.analysis.curves import chosen_iif, reference_method
 from rl_influence.config import Config
 
 STUDY = "config/paper.yaml"
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "missing": "…"}
+
+
+def verdicts(tables: Path, config: Config) -> str:
+    """Every claim of the paper with its verdict, and each check that has a number."""
+    found = {name: _read(tables.parent / folder / f"{name}.csv") for name, folder in LEDGERS.items()}
+    claims, checks = complete(found)
+    lines = ["| | the paper's claim | verdict | ours (95 % interval, n seeds) |", "|---|---|---|---|"]
+    for claim in claims.to_dict("records"):
+        tested = checks[(checks["claim"] == claim["claim"]) & (checks["n"] > 0)]
+        cells = []
+        for row in tested.to_dict("records"):
+            label = config.environment(row["environment"]).label
+            cells.append(f"{MARKS[row['outcome']]} {label}, {row['check']}: {number_text(row)}")
+        ours = "<br>".join(cells) or claim["reason"]
+        lines.append(f"| {claim['claim']} | {claim['statement']} | **{claim['verdict']}** | {ours} |")
+    return "\n".join(lines)
 
 
 def efficiency(tables: Path, config: Config) -> str:
     """Ours against the paper's: IIF at the paper's p."""
     frame = pd.read_csv(tables / "efficiency.csv")
     lines = [
-        "| environment | p | seeds | SE_ave, ours (95 % interval) | SE_ave, paper | SE_peak, ours (95 % interval) | SE_peak, paper |",
+        "| environment | p | seeds | SE_ave, ours | SE_ave, paper | SE_peak, ours | SE_peak, paper |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in frame.to_dict("records"):
@@ -32,7 +50,8 @@ def efficiency(tables: Path, config: Config) -> str:
         cells = [config.environment(environment).label, f"{p:g} %", f"{row['n']} of {row['expected']}"]
         for name in ("se_ave", "se_peak"):
             bound = "≤ " if row["unreached" if name == "se_ave" else "peak_unreached"] else ""
-            cells.append(f"{bound}{_percent(row[name])} % ({_percent(row[name + '_low'])} to {_percent(row[name + '_high'])})")
+            interval = f" ({_percent(row[name + '_low'])} to {_percent(row[name + '_high'])})" if row["n"] > 1 else ""
+            cells.append(f"{bound}{_percent(row[name])} %{interval}")
             paper = f"{_percent(row['paper_' + name])} ± {_percent(row['paper_' + name + '_spread'])} %"
             cells.append(paper if pd.notna(row["paper_" + name]) else "–")
         lines.append(f"| {' | '.join(cells)} |")
@@ -59,6 +78,52 @@ def levels(tables: Path, config: Config) -> str:
     return "\n".join(lines)
 
 
+def controls(tables: Path, config: Config) -> str:
+    """What makes up the gain: differences in SE_ave that each change one thing, or all of them."""
+    frame = _read(tables / "controls.csv")
+    frame = frame[(frame["quantity"] == "se_ave") & (frame["n"] > 0)]
+    apart = frame[frame["effect"] == "clipping"]
+    environments = list(dict.fromkeys(apart["environment"]))
+    lines = [
+        f"| | difference in SE_ave, points | {' | '.join(config.environment(name).label for name in environments)} |",
+        f"|---|---|{'---|' * len(environments)}",
+    ]
+    for (effect, contrast), rows in frame.groupby(["effect", "contrast"], sort=False):
+        cells = []
+        for name in environments:
+            row = rows[rows["environment"] == name].to_dict("records")
+            cells.append("–" if not row else _points(row[0]))
+        lines.append(f"| {effect} | {contrast} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _points(row: dict) -> str:
+    mark = "\\*" if row["unreached"] else ""
+    interval = f" ({_percent(row['low'])} to {_percent(row['high'])})" if row["n"] > 1 else ""
+    return f"{_percent(row['value'])}{mark}{interval}"
+
+
+def costs(tables: Path, config: Config) -> str:
+    """CPU time of a round and of a run, by phase."""
+    frame = _read(tables.parent / "runtimes/runtimes.csv")
+    phases = ["sampling_s", "influence_s", "optimise_s", "evaluate_s"]
+    lines = [
+        "| environment | method | runs | rounds | sampling | influence | optimisation | evaluation | a run, min |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    rounds = {(run.environment, run.method): run.spec.rounds for run in config.runs}
+    for row in frame[frame["n"] > 0].to_dict("records"):
+        environment, method = row["environment"], row["method"]
+        if method not in (reference_method(config), chosen_iif(config, environment)):
+            continue
+        k = rounds[environment, method]
+        times = [row[name] for name in phases]
+        cells = [config.environment(environment).label, config.method(method).label, f"{row['n']}", f"{k}"]
+        cells += [*(f"{value:.2g}" for value in times), f"{k * sum(times) / 60:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def missing(tables: Path, config: Config) -> str:
     """What the study's grid asks for and the results do not have."""
     frame = pd.read_csv(tables / "missing_runs.csv")
@@ -73,7 +138,7 @@ def missing(tables: Path, config: Config) -> str:
     )
 
 
-BLOCKS = {"efficiency": efficiency, "levels": levels, "missing": missing}
+BLOCKS = {make.__name__: make for make in (verdicts, controls, efficiency, levels, costs, missing)}
 
 
 def render(text: str, tables: Path, config: Config) -> str:
@@ -90,6 +155,10 @@ def main(root: Path = Path(".")) -> None:
     config = Config(root / STUDY)
     path = root / "README.md"
     path.write_text(render(path.read_text(), root / "results" / config.study / "tables", config))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
 def _percent(fraction: float) -> str:
