@@ -94,7 +94,7 @@ def test_every_bottom_state_and_action_is_an_arrow(drawn, tables):
             assert np.argmax([-towards[0], towards[1], towards[0], -towards[1]]) == row.action
             fill, line = to_hex(arrow.get_facecolor()), to_hex(arrow.get_edgecolor())
             assert fill == diagnoses.SIGNS[row.positive >= 0.5][0] and line == diagnoses.SIGNS[row.true >= 0][0]
-        assert axis.get_title() == f"round {k}, bottom {rows['records'].sum():g} records"
+        assert axis.get_title() == f"round {k}, bottom {rows['records'].sum():g}"
         assert sorted(text.get_text() for text in axis.texts) == ["G", "H", "H", "H", "H", "S"]
 
 

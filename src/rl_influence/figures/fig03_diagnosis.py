@@ -38,7 +38,7 @@ def draw(tables: dict, config: Config) -> Figure:
                 maps.text(x - 0.46, y - 0.46, tile[0].upper(), zorder=2, **letter)
         bottom = grid[grid["round"] == k]
         _draw_arrows(maps, bottom)
-        maps.set_title(f"round {k}, bottom {bottom['records'].sum():g} records")
+        maps.set_title(f"round {k}, bottom {bottom['records'].sum():g}")
         diagnoses.draw_ranks(errors, products, tables, run[:2], k)
         errors.set_xticklabels([])
     axes[1, 0].set_ylabel("|true \u2212 estimated|")
