@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from benchmarks.registry import Figure, benchmark
+from rl_influence.config import Config
 
 ENVIRONMENTS = ("frozenlake", "acrobot", "minigrid")
 
@@ -53,5 +54,5 @@ def start_up() -> Iterator[Figure]:
 @benchmark("memory")
 def memory() -> Iterator[Figure]:
     """Peak resident memory of a run of IIF, evaluation included."""
-    for environment in ENVIRONMENTS:
+    for environment in Config("config/paper.yaml").environments:
         yield Figure(f"memory_{environment}", fresh(MEMORY, environment), "MB", "<=", 600)
