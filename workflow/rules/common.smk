@@ -57,3 +57,15 @@ def trained(folder):
 def snapshots(folder):
     """The folder of a run's snapshots, which git ignores."""
     return snapshot_directory(STUDY.study, RUNS[folder]).as_posix()
+
+
+def minutes(spec):
+    """Asked for, at least twice what is measured (docs/clusters.md). Not much more: a job that asks for little starts soon,
+    and one that runs out of time goes on where it stopped, with more."""
+    seconds_per_round = 120 if spec.environment.network == "nature_cnn" else 10
+    return 5 + spec.rounds * seconds_per_round // 60
+
+
+def provenance_of(tables):
+    """The lists of runs and analyses that a figure or printed table of these tables names."""
+    return [TABLE_FILES[name] for name in ("runs", *(["analyses"] if {*tables} & {*ANALYSIS_TABLES} else []))]

@@ -62,11 +62,6 @@ if STUDY.analyses:
             "../scripts/analysis_tables.py"
 
 
-def provenance_of(tables):
-    """The lists of runs and analyses that a figure or printed table of these tables names."""
-    return [TABLE_FILES[name] for name in ("runs", *(["analyses"] if {*tables} & {*ANALYSIS_TABLES} else []))]
-
-
 rule print_table:
     input:
         table=lambda wildcards: TABLE_FILES[wildcards.name],

@@ -21,13 +21,6 @@ wildcard_constraints:
     run="seed[0-9]+-[0-9a-f]{8}",
 
 
-def minutes(spec):
-    """Asked for, at least twice what is measured (docs/clusters.md). Not much more: a job that asks for little starts soon,
-    and one that runs out of time goes on where it stopped, with more."""
-    seconds_per_round = 120 if spec.environment.network == "nature_cnn" else 10
-    return 5 + spec.rounds * seconds_per_round // 60
-
-
 rule train:
     output:
         [f"{RUN}/{name}" for name in RUN_FILES],
