@@ -4,7 +4,6 @@ whatever is cancelled, restarted or killed."""
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -96,7 +95,7 @@ def midway(workspace):
     return lambda: any(2 < rounds < ROUNDS / 2 for rounds in rounds_trained(workspace))
 
 
-def wait(condition, what: str, seconds: float = 300) -> None:
+def wait(condition, what: str, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
@@ -112,15 +111,6 @@ def finished(process: subprocess.Popen) -> str:
 
 def submit(workspace, *arguments: str) -> subprocess.Popen:
     return workspace.start("-m", "snakemake", "--configfile", "config/slurm.yaml", *SUBMIT, *arguments)
-
-
-def test_the_study_through_sbatch_equals_the_local_one(local, remote):
-    finished(submit(remote))
-    assert same_runs(remote, local)
-    for folder in ("results/slurm/tables", "paper_figures/slurm"):
-        assert remote.files(folder) == local.files(folder) != {}
-    training, drawing = jobs(remote)  # one allocation each
-    assert training["state"] == drawing["state"] == "COMPLETED" and training["cpus"] == "1"
 
 
 def test_a_restart_of_the_node_and_a_cancelled_job(local, remote, slurm):
@@ -147,9 +137,11 @@ def test_a_restart_of_the_node_and_a_cancelled_job(local, remote, slurm):
 
 def test_snakemake_itself_is_killed(local, remote):
     process = submit(remote, "--until", "train")
-    wait(midway(remote), "training has started")
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    try:
+        wait(midway(remote), "training has started")
+    finally:
+        process.kill()
+        process.wait()
     orphans = jobs(remote, "--states=running")
     assert len(orphans) == 1
     arguments = ("--configfile", "config/slurm.yaml", *SUBMIT, "--until", "train")
