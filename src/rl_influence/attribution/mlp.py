@@ -42,7 +42,7 @@ class HandDerived:
         self.inputs, self.actions = self._arrays(observations, actions)
         self.target_inputs, self.target_actions = self._arrays(target.observations, target.actions)
         self.weights = target.weights.numpy().astype(self.inputs.dtype)
-        self.scratch = [np.empty((len(self.weights), HIDDEN), self.inputs.dtype) for _ in range(3)]
+        self.buffers = np.empty((4, 0, HIDDEN), self.inputs.dtype)
         if policy.discrete:
             choices = np.arange(policy.action_head.out_features)[:, None]
             self.chosen = self.weights * (self.target_actions == choices)  # (choices, records)
@@ -51,6 +51,12 @@ class HandDerived:
         """Network inputs and actions."""
         inputs = self.policy.inputs(observations)
         return inputs.numpy(), (actions.long().reshape(-1) if self.policy.discrete else actions.to(inputs)).numpy()
+
+    def _scratch(self, n: int) -> np.ndarray:
+        """Four arrays (n, HIDDEN) of no content, the same memory at each call: new memory costs as much as a product."""
+        if n > self.buffers.shape[1]:
+            self.buffers = np.empty((4, n, HIDDEN), self.inputs.dtype)
+        return self.buffers[:, :n]
 
     @np.errstate(over="ignore", invalid="ignore")  # scores that are not finite are named by the caller
     def derivatives(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +67,7 @@ class HandDerived:
 
     def _gradient(self, layers: Layers, log_std: np.ndarray | None) -> dict[str, np.ndarray]:
         """grad f_return, parameter name -> gradient."""
-        gradient, inputs, (first, second, delta) = {}, self.target_inputs, self.scratch
+        gradient, inputs, (first, second, delta, _) = {}, self.target_inputs, self._scratch(len(self.weights))
         _tanh_layers(inputs, layers, first, second)
         # the few outputs are kept (outputs, records): reductions over a short last axis are slow
         outputs = layers[2][0] @ second.T + layers[2][1][:, None]
@@ -85,14 +91,21 @@ class HandDerived:
         self, batch: np.ndarray, direction: dict[str, np.ndarray], layers: Layers, log_std: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Forward mode."""
-        inputs, actions, moved = self.inputs[batch], self.actions[batch], 0
-        first, second = np.empty((2, len(batch), HIDDEN), inputs.dtype)
+        inputs, actions = self.inputs[batch], self.actions[batch]
+        first, second, moved, other = self._scratch(len(batch))
         _tanh_layers(inputs, layers, first, second)
         outputs = second @ layers[2][0].T + layers[2][1]
-        for name, (weight, _), below in zip(ACTOR, layers, (inputs, first, second), strict=True):
-            if below is not inputs:
-                moved = (moved * (1 - below**2)) @ weight.T
-            moved = moved + below @ direction[f"{name}.weight"].T + direction[f"{name}.bias"]
+        towards = [(direction[f"{name}.weight"].T, direction[f"{name}.bias"]) for name in ACTOR]
+        np.matmul(inputs, towards[0][0], out=moved)
+        moved += towards[0][1]
+        np.matmul(first, towards[1][0], out=other)
+        _times_tanh_slope(moved, first)
+        moved = np.matmul(moved, layers[1][0].T, out=first)
+        moved += other
+        moved += towards[1][1]
+        other = second @ towards[2][0]
+        _times_tanh_slope(moved, second)
+        moved = moved @ layers[2][0].T + other + towards[2][1]
         if log_std is None:
             log_probs, chosen = log_softmax(outputs), (np.arange(len(batch)), actions)
             return log_probs[chosen], moved[chosen] - (np.exp(log_probs) * moved).sum(-1)
