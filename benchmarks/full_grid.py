@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.synthetic import write_synthetic_study
-
 from benchmarks.registry import Figure, benchmark
 from rl_influence.analysis.claims import LEDGERS
 from rl_influence.analysis.latex import LATEX
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES
+from tests.synthetic import write_synthetic_study
 
 METHODS = ["ppo", "iif_p6_25", "iif_p12_5", "iif_p25", "iif_p50", "iif_p100", "random", "advantage_h1", "advantage_h2"]
 METHODS += ["td_error", "ppo_noclip", "iif_p6_25_noclip", "iif_p12_5_noclip", "iif_p50_noclip"]
@@ -61,8 +60,9 @@ def full_grid() -> Iterator[Figure]:
             shutil.copytree(name, root / name)
         shutil.copy("environment.yml", root)
         figures = [name for name, (_, tables) in FIGURES.items() if {*tables} <= {*TABLES, *LEDGERS}]
-        study = {"study": "full", "grid": GRID, "figures": figures}
-        (root / "config/full.yaml").write_text(json.dumps(study | {"tables": [name for name in LATEX if name in TABLES]}))  # JSON is YAML
+        tables = [name for name in LATEX if name in TABLES]
+        study = {"study": "full", "grid": GRID, "figures": figures, "tables": tables}
+        (root / "config/full.yaml").write_text(json.dumps(study))  # JSON is YAML
         config = Config(root / "config/full.yaml")
         plan = snakemake(root, "--dry-run")
         detail = f"{len(config.runs)} runs to train; {plan.cpu_s:.1f} s of CPU"

@@ -46,9 +46,11 @@ def damaged(content: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
 
 
 def plain(value: Any) -> Any:
-    """What a reader returns, as something that `==` compares to the bit."""
+    """What a reader returns, as something that `==` compares to the bit, nan included."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, list):
+        return repr(value)
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if hasattr(value, "__dataclass_fields__"):

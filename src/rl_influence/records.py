@@ -12,8 +12,8 @@ class Records:
     """n records in the order in which they were collected; record i is one environment step.
 
     `observations` are as the environment gives them, `actions` are the raw samples (continuous ones are clipped to the
-    action space only when they are executed), `log_probs` belong to the raw actions. `next_values[i]` is the value of the
-    observation that step i really led to: the final one at an episode's end, never that of the reset.
+    action space only when they are executed), `log_probs` belong to the raw actions. `next_values[i]` is the value of
+    the observation that step i really led to: the final one at an episode's end, never that of the reset.
     """
 
     observations: np.ndarray  # (n, ...)

@@ -56,9 +56,7 @@ class Trainer:
 
     def __init__(self, spec: RunSpec):
         self.spec, self.round = spec, 0
-        self.sampler = make_sampler(
-            spec.environment, seeding.integer(seeding.seed_sequence(spec.seed, "environment"))
-        )
+        self.sampler = make_sampler(spec.environment, seeding.integer(seeding.seed_sequence(spec.seed, "environment")))
         policy = make_policy(
             spec.environment.network,
             self.sampler.observation_space,
@@ -314,9 +312,7 @@ def _run(
                 last_saved = time.monotonic()
             if stop.requested and k < spec.rounds:
                 raise Stopped(f"stopped after round {k} of {spec.rounds}; the same command continues there")
-    checkpoints.save(
-        trainer.state() | {"curve": curve, "timing": timing, "started": started, "resumed": resumed}
-    )
+    checkpoints.save(trainer.state() | {"curve": curve, "timing": timing, "started": started, "resumed": resumed})
     if snapshot_rounds:
         snapshots.save(snapshot_dir, trainer.policy_now())
     files = {"curve.csv": _csv(CURVE_COLUMNS, curve), "timing.csv": _csv(TIMING_COLUMNS, timing)}

@@ -31,9 +31,7 @@ NAMES = {
 
 
 def initial_policy(seed):
-    return make_policy(
-        "mlp", gym.spaces.Discrete(16), gym.spaces.Discrete(4), seeding.torch_generator(seed, "weights")
-    )
+    return make_policy("mlp", gym.spaces.Discrete(16), gym.spaces.Discrete(4), seeding.torch_generator(seed, "weights"))
 
 
 def our_curve(seed, model, config):

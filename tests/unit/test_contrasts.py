@@ -96,9 +96,9 @@ def test_controls_table_by_hand(tables):
     assert row("IIF − PPO", "se_ave")["value"] == pytest.approx(se.mean())  # PPO saves nothing against itself
     against = values(efficiency, "ppo_matched_updates", "se_ave")
     assert row("IIF − PPO with IIF's updates", "se_ave")["value"] == pytest.approx((se - against).mean())
-    unreached = values(efficiency, "iif_p50", "unreached").sum() + values(
-        efficiency, "ppo_matched_updates", "unreached"
-    ).sum()
+    unreached = (
+        values(efficiency, "iif_p50", "unreached").sum() + values(efficiency, "ppo_matched_updates", "unreached").sum()
+    )
     assert row("IIF − PPO with IIF's updates", "se_ave")["unreached"] == unreached
     assert row("IIF − random", "auc")[["n", "expected"]].tolist() == [2, 3]
 

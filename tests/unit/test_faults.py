@@ -51,6 +51,12 @@ def test_disks_that_are_full_or_read_only():
     assert [outcome(tally) for tally in tallies] == [(0, 0), (0, 0)]
 
 
+def test_damaged_files_are_refused_in_one_line():
+    tally = files.damage_files(400, seed=16)
+    assert tally.faults == 400 and outcome(tally) == (0, 0)
+    assert set(tally.kinds) == set(files.DAMAGES)
+
+
 @pytest.mark.slow
 def test_spoilt_configurations_are_refused_in_one_line():
     tally = files.spoil_configurations(300, seed=17)

@@ -133,9 +133,7 @@ def test_what_is_worth_remembering():
 
 def test_noise_does_not_depend_on_the_network():
     first, second = (Inference(make("vector", seed)) for seed in (0, 1))
-    np.testing.assert_array_equal(
-        first.noise(9, np.random.default_rng(7)), second.noise(9, np.random.default_rng(7))
-    )
+    np.testing.assert_array_equal(first.noise(9, np.random.default_rng(7)), second.noise(9, np.random.default_rng(7)))
     assert Inference(make("gaussian")).noise(9, np.random.default_rng(7)).shape == (9, 2)
 
 

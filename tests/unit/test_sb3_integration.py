@@ -140,9 +140,7 @@ def ours(model, config, dtype):
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize(("env", "n_envs"), [("CartPole-v1", 1), ("Pendulum-v1", 2)])
 def test_filtered_round_equals_our_own(env, n_envs, short, dtype, tolerance, monkeypatch):
-    config = PPOConfig(
-        n_steps=96 * n_envs, batch_size=32, n_epochs=2, learning_rate=0.02, drop_short_minibatch=short
-    )
+    config = PPOConfig(n_steps=96 * n_envs, batch_size=32, n_epochs=2, learning_rate=0.02, drop_short_minibatch=short)
     model = collected(
         InfluenceFilteredPPO,
         env,

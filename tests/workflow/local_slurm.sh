@@ -63,7 +63,6 @@ CONF
   ;;
 restart)
   end slurmd KILL
-  sleep 3
   slurmd -N node
   wait_until 30 node_is_up mix || fail "the node does not come up again"
   ;;

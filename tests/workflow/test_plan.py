@@ -78,7 +78,10 @@ def test_lint(entry):
         ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 0}]}, "rounds = 0: "),
         ({"gird": []}, "unknown key 'gird', did you mean 'grid'?"),
         ({"figures": ["fig6"]}, "fig6"),
-        ({"figures": ["fig08_minigrid"], "tables": [], "analyses": []}, "figure fig08_minigrid needs the analysis diagnosis"),
+        (
+            {"figures": ["fig08_minigrid"], "tables": [], "analyses": []},
+            "figure fig08_minigrid needs the analysis diagnosis",
+        ),
         ({"study": "../elsewhere"}, "../elsewhere"),
     ],
 )

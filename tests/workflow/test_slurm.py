@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from rl_influence.config import Config
+from rl_influence.provenance import run_directory
+
 pytestmark = pytest.mark.slow
 
 LOCAL_SLURM = Path(__file__).with_name("local_slurm.sh")
-RUNS = 2
-ROUNDS = 100  # ten seconds of training or more: time to be killed in
+ROUNDS = 60  # seconds of training: time to be killed in
 STUDY = {
     "study": "slurm",
     "grid": [{"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0], "rounds": ROUNDS}],
     "figures": ["fig06_returns"],
     "tables": ["efficiency"],
 }
-QUICK = ("--slurm-init-seconds-before-status-checks=3", "--latency-wait=5")
-SUBMIT = ("--profile", "workflow/profiles/slurm", *QUICK)
+SUBMIT = ("--configfile", "config/slurm.yaml", "--profile", "workflow/profiles/slurm")
+SUBMIT += ("--slurm-init-seconds-before-status-checks=5", "--latency-wait=5")
 
 
 def local_slurm(action: str, folder: Path) -> None:
@@ -65,14 +67,17 @@ def curves(workspace) -> dict[str, bytes]:
     return {name: content for name, content in files.items() if name.endswith("curve.csv")}
 
 
-def manifests(workspace) -> list[dict]:
-    paths = workspace.path.glob("results/slurm/runs/*/*/*/manifest.json")
-    return [json.loads(path.read_text()) for path in sorted(paths)]
+def manifests(workspace) -> dict[str, dict]:
+    files = workspace.files("results/slurm/runs")
+    return {name: json.loads(content) for name, content in files.items() if name.endswith("manifest.json")}
 
 
-def same_runs(one, two) -> bool:
-    weights = [[manifest["weights_sha256"] for manifest in manifests(w)] for w in (one, two)]
-    return len(weights[0]) == RUNS and weights[0] == weights[1] and curves(one) == curves(two)
+def differing(one, two) -> list[str]:
+    """Runs of `one` whose curves or weights are not those of `two`."""
+    ours, theirs = curves(one), curves(two)
+    found = [name for name, content in ours.items() if content != theirs[name]]
+    ours, theirs = manifests(one), manifests(two)
+    return found + [name for name in ours if ours[name]["weights_sha256"] != theirs[name]["weights_sha256"]]
 
 
 def jobs(workspace, *options: str) -> list[dict[str, str]]:
@@ -84,15 +89,10 @@ def jobs(workspace, *options: str) -> list[dict[str, str]]:
     return sorted((job for job in found if job["folder"] == str(workspace.path)), key=lambda job: int(job["id"]))
 
 
-def rounds_trained(workspace) -> list[int]:
-    """By the logs of the runs that have started; the runs of an allocation follow one another."""
-    logs = workspace.path.glob("logs/slurm/train/*/*/*.log")
-    return [sum(line.startswith("round ") for line in log.read_text().splitlines()) for log in logs]
-
-
-def midway(workspace):
-    """Whether a run is far from both ends."""
-    return lambda: any(2 < rounds < ROUNDS / 2 for rounds in rounds_trained(workspace))
+def rounds_trained(workspace) -> int:
+    """Of the only run, by its log."""
+    logs = list(workspace.path.glob("logs/slurm/train/*/*/*.log"))
+    return sum(line.startswith("round ") for log in logs for line in log.read_text().splitlines())
 
 
 def wait(condition, what: str, seconds: float = 600) -> None:
@@ -110,43 +110,59 @@ def finished(process: subprocess.Popen) -> str:
 
 
 def submit(workspace, *arguments: str) -> subprocess.Popen:
-    return workspace.start("-m", "snakemake", "--configfile", "config/slurm.yaml", *SUBMIT, *arguments)
+    return workspace.start("-m", "snakemake", *SUBMIT, *arguments)
 
 
-def test_a_restart_of_the_node_and_a_cancelled_job(local, remote, slurm):
-    process = submit(remote, "--until", "train")
+@pytest.fixture(scope="module")
+def one_run(local) -> str:
+    """A file of the study that takes one run."""
+    config = Config(local.path / "config/slurm.yaml")
+    return (run_directory(config.study, config.runs[0]) / "curve.csv").as_posix()
+
+
+def test_tables_and_figures_through_sbatch_equal_the_local_ones(local, remote):
+    targets = ("results/slurm/tables/efficiency.csv", "paper_figures/slurm/fig06_returns.pdf")
+    finished(submit(remote, *targets))
+    assert len(manifests(remote)) == 2 and differing(remote, local) == []
+    assert remote.files("results/slurm/tables") == {
+        name: content for name, content in local.files("results/slurm/tables").items() if not name.startswith("claims")
+    }
+    assert (remote.path / targets[1]).read_bytes() == (local.path / targets[1]).read_bytes()
+    training, drawing = jobs(remote)  # one allocation each
+    assert training["state"] == drawing["state"] == "COMPLETED" and training["cpus"] == "1"
+
+
+def test_a_restart_of_the_node_and_a_cancelled_job(local, remote, one_run, slurm):
+    process = submit(remote, one_run)
     try:
-        wait(midway(remote), "training has started")
+        wait(lambda: rounds_trained(remote) > 2, "training has started")
         [job] = jobs(remote, "--states=running")
-        before = sum(rounds_trained(remote))
         local_slurm("restart", slurm)
-        wait(lambda: sum(rounds_trained(remote)) > before, "training has gone on without slurmd")
-        wait(midway(remote), "a run to cancel")
+        before = rounds_trained(remote)
+        wait(lambda: rounds_trained(remote) > before, "training goes on")
         assert [job["id"] for job in jobs(remote, "--states=running")] == [job["id"]]
         subprocess.run(["scancel", job["id"]], check=True)
         output = finished(process)
     finally:
         process.kill()
     assert "Trying to restart job" in output
-    assert same_runs(remote, local)
-    assert sum(manifest["resumed"] for manifest in manifests(remote)) == 1
+    [manifest] = manifests(remote).values()
+    assert manifest["resumed"] == 1 and differing(remote, local) == []
     first, second = jobs(remote)
     assert first["state"] == "CANCELLED" and second["state"] == "COMPLETED"
     assert first["memory"] != second["memory"] and first["time"] != second["time"]  # both grow
 
 
-def test_snakemake_itself_is_killed(local, remote):
-    process = submit(remote, "--until", "train")
+def test_snakemake_itself_is_killed(local, remote, one_run):
+    process = submit(remote, one_run)
     try:
-        wait(midway(remote), "training has started")
+        wait(lambda: rounds_trained(remote) > 2, "training has started")
     finally:
         process.kill()
         process.wait()
-    orphans = jobs(remote, "--states=running")
-    assert len(orphans) == 1
-    arguments = ("--configfile", "config/slurm.yaml", *SUBMIT, "--until", "train")
-    output = finished(remote.start("workflow/scripts/resume.py", *arguments))
-    assert f"cancelling 1 jobs: {orphans[0]['id']}" in output
-    assert same_runs(remote, local)
-    assert sum(manifest["resumed"] for manifest in manifests(remote)) == 1
+    [orphan] = jobs(remote, "--states=running")
+    output = finished(remote.start("workflow/scripts/resume.py", *SUBMIT, one_run))
+    assert f"cancelling 1 jobs: {orphan['id']}" in output
+    [manifest] = manifests(remote).values()
+    assert manifest["resumed"] == 1 and differing(remote, local) == []
     assert [job["state"] for job in jobs(remote)] == ["CANCELLED", "COMPLETED"]

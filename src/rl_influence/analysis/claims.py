@@ -184,9 +184,7 @@ def evaluate(
     verdicts, rows = [], []
     for claim in claims.claims:
         outcomes = [
-            _test(check, environment, config, tables)
-            for check in claim.checks
-            for environment in check.environments
+            _test(check, environment, config, tables) for check in claim.checks for environment in check.environments
         ]
         checks = [_check_row(claim.claim, outcome, config, reported) for outcome in outcomes]
         rows += checks

@@ -53,7 +53,7 @@ class HandDerived:
         return inputs.numpy(), (actions.long().reshape(-1) if self.policy.discrete else actions.to(inputs)).numpy()
 
     def _scratch(self, n: int) -> np.ndarray:
-        """Four arrays (n, HIDDEN) of no content, the same memory at each call: new memory costs as much as a product."""
+        """Four arrays (n, HIDDEN) of no content, the same memory at each call: new memory is as dear as a product."""
         if n > self.buffers.shape[1]:
             self.buffers = np.empty((4, n, HIDDEN), self.inputs.dtype)
         return self.buffers[:, :n]
