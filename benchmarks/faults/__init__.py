@@ -8,6 +8,7 @@ The tests call the same functions with smaller numbers.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,12 @@ class Tally:
     wrong: int = 0
     unclear: int = 0
     kinds: Counter = field(default_factory=Counter)
+
+    def complain(self, message: str, name: str = "") -> None:
+        """Looks at an error's text, and shows it if it is unclear: several lines, too long, or without the name."""
+        if "\n" in message or len(message) > 1000 or name not in message:
+            self.unclear += 1
+            print(f"unclear: {message!r}", file=sys.stderr)
 
 
 def small_study(folder: Path) -> Path:

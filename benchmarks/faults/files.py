@@ -106,7 +106,7 @@ def damage_files(number: int, seed: int) -> Tally:
             try:
                 tally.wrong += plain(readers[path]()) != expected
             except ResultError as error:
-                tally.unclear += "\n" in str(error) or path.name not in str(error)
+                tally.complain(str(error), path.name)
             except Exception:
                 traceback.print_exc()
                 tally.unclear += 1
@@ -158,7 +158,7 @@ def spoilt_values(content: Any, rng: np.random.Generator) -> bytes:
             node = node[key]
         kind, value = (
             rng.choice(["replaced", "replaced", "removed", "renamed", "repeated", "added"]),
-            VALUES[rng.integers(len(VALUES))],
+            copy.deepcopy(VALUES[rng.integers(len(VALUES))]),
         )
         if kind == "replaced":
             node[last] = value
@@ -199,7 +199,7 @@ def spoil_configurations(number: int, seed: int) -> Tally:
                 config = Config(study)
             except ConfigError as error:
                 tally.kinds["refused"] += 1
-                tally.unclear += "\n" in str(error) or len(str(error)) > 1000
+                tally.complain(str(error))
             except Exception:
                 traceback.print_exc()
                 tally.unclear += 1

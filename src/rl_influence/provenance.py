@@ -188,5 +188,5 @@ def check_run(directory: str | Path, spec: RunSpec) -> dict[str, Any]:
         except OSError as error:
             raise ResultError(f"{path}: cannot be read ({error.strerror})") from None
         if not same:
-            raise ResultError(f"{path}: differs from the checksum in its manifest (truncated or altered)")
+            raise ResultError(f"{path}: differs from the checksum in manifest.json (one of the two was altered)")
     return recorded

@@ -23,7 +23,7 @@ STUDY = {
     "figures": ["fig06_returns"],
     "tables": ["efficiency"],
 }
-SUBMIT = ("--configfile", "config/slurm.yaml", "--profile", "workflow/profiles/slurm")
+SUBMIT = ("--profile", "workflow/profiles/slurm")
 SUBMIT += ("--slurm-init-seconds-before-status-checks=5", "--latency-wait=5")
 
 
@@ -63,13 +63,20 @@ def remote(slurm, make_workspace):
 
 
 def curves(workspace) -> dict[str, bytes]:
-    files = workspace.files("results/slurm/runs")
-    return {name: content for name, content in files.items() if name.endswith("curve.csv")}
+    files = workspace.files("results")
+    return {name: content for name, content in files.items() if name.endswith("/curve.csv")}
+
+
+def analyses(workspace) -> dict[str, bytes]:
+    """Tables of the analyses; their manifests hold times."""
+    files = workspace.files("results/smoke/analyses")
+    return {name: content for name, content in files.items() if name.endswith(".csv")}
 
 
 def manifests(workspace) -> dict[str, dict]:
-    files = workspace.files("results/slurm/runs")
-    return {name: json.loads(content) for name, content in files.items() if name.endswith("manifest.json")}
+    files = workspace.files("results")
+    runs = {name: json.loads(content) for name, content in files.items() if name.endswith("/manifest.json")}
+    return {name: manifest for name, manifest in runs.items() if "weights_sha256" in manifest}
 
 
 def differing(one, two) -> list[str]:
@@ -102,15 +109,15 @@ def wait(condition, what: str, seconds: float = 600) -> None:
         time.sleep(0.1)
 
 
-def finished(process: subprocess.Popen) -> str:
+def ended(process: subprocess.Popen) -> str:
     """The output of a process that has to succeed."""
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     return output
 
 
-def submit(workspace, *arguments: str) -> subprocess.Popen:
-    return workspace.start("-m", "snakemake", *SUBMIT, *arguments)
+def submit(workspace, *arguments: str, study: str = "slurm") -> subprocess.Popen:
+    return workspace.start("-m", "snakemake", "--configfile", f"config/{study}.yaml", *SUBMIT, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -120,16 +127,17 @@ def one_run(local) -> str:
     return (run_directory(config.study, config.runs[0]) / "curve.csv").as_posix()
 
 
-def test_tables_and_figures_through_sbatch_equal_the_local_ones(local, remote):
-    targets = ("results/slurm/tables/efficiency.csv", "paper_figures/slurm/fig06_returns.pdf")
-    finished(submit(remote, *targets))
-    assert len(manifests(remote)) == 2 and differing(remote, local) == []
-    assert remote.files("results/slurm/tables") == {
-        name: content for name, content in local.files("results/slurm/tables").items() if not name.startswith("claims")
-    }
-    assert (remote.path / targets[1]).read_bytes() == (local.path / targets[1]).read_bytes()
-    training, drawing = jobs(remote)  # one allocation each
-    assert training["state"] == drawing["state"] == "COMPLETED" and training["cpus"] == "1"
+def test_the_smoke_study_through_sbatch_equals_the_local_one(slurm, finished, workspace):
+    output = ended(submit(workspace, study="smoke"))
+    assert len(manifests(workspace)) == len(Config(workspace.path / "config/smoke.yaml").runs)
+    assert differing(workspace, finished) == []
+    for folder in ("results/smoke/tables", "paper_figures/smoke"):
+        assert workspace.files(folder) == finished.files(folder) != {}, output
+    assert analyses(workspace) == analyses(finished) != {}
+    allocations = jobs(workspace)
+    # the runs of an environment share one each, all analyses one, and all that draws one
+    assert [job["state"] for job in allocations] == ["COMPLETED"] * 4
+    assert {job["cpus"] for job in allocations} == {"1"}
 
 
 def test_a_restart_of_the_node_and_a_cancelled_job(local, remote, one_run, slurm):
@@ -142,7 +150,7 @@ def test_a_restart_of_the_node_and_a_cancelled_job(local, remote, one_run, slurm
         wait(lambda: rounds_trained(remote) > before, "training goes on")
         assert [job["id"] for job in jobs(remote, "--states=running")] == [job["id"]]
         subprocess.run(["scancel", job["id"]], check=True)
-        output = finished(process)
+        output = ended(process)
     finally:
         process.kill()
     assert "Trying to restart job" in output
@@ -161,7 +169,7 @@ def test_snakemake_itself_is_killed(local, remote, one_run):
         process.kill()
         process.wait()
     [orphan] = jobs(remote, "--states=running")
-    output = finished(remote.start("workflow/scripts/resume.py", *SUBMIT, one_run))
+    output = ended(remote.start("workflow/scripts/resume.py", "--configfile", "config/slurm.yaml", *SUBMIT, one_run))
     assert f"cancelling 1 jobs: {orphan['id']}" in output
     [manifest] = manifests(remote).values()
     assert manifest["resumed"] == 1 and differing(remote, local) == []

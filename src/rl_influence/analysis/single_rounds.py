@@ -216,7 +216,7 @@ def _load(folder: Path, analysis: Analysis) -> tuple[dict[str, pd.DataFrame], di
         path = folder / f"{name}.csv"
         try:
             if files.get(path.name) != sha256(path):
-                raise ResultError(f"{path}: differs from the checksum in its manifest (truncated or altered)")
+                raise ResultError(f"{path}: differs from the checksum in manifest.json (one of the two was altered)")
             tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
         except (OSError, ValueError) as error:
             raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
