@@ -3,6 +3,7 @@ whatever is cancelled, restarted or killed."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -74,9 +75,10 @@ def analyses(workspace) -> dict[str, bytes]:
 
 
 def manifests(workspace) -> dict[str, dict]:
+    """Of the runs."""
     files = workspace.files("results")
-    runs = {name: json.loads(content) for name, content in files.items() if name.endswith("/manifest.json")}
-    return {name: manifest for name, manifest in runs.items() if "weights_sha256" in manifest}
+    runs = {name: content for name, content in files.items() if re.search("/runs/.*/manifest.json", name)}
+    return {name: json.loads(content) for name, content in runs.items()}
 
 
 def differing(one, two) -> list[str]:
