@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.analysis.claims import LEDGERS, complete, number_text
-from rl_influence.analysis.curves import chosen_iif, reference_method
+from rl_influence.analysis.curves import chosen_iif, compared_environments, reference_method
 from rl_influence.config import Config
 
 STUDY = "config/paper.yaml"
@@ -37,14 +37,14 @@ def verdicts(tables: Path, config: Config) -> str:
 
 def efficiency(tables: Path, config: Config) -> str:
     """Ours against the paper's: IIF at the paper's p."""
-    frame = pd.read_csv(tables / "efficiency.csv")
+    frame, compared = pd.read_csv(tables / "efficiency.csv"), compared_environments(config)
     lines = [
         "| environment | p | seeds | SE_ave, ours | SE_ave, paper | SE_peak, ours | SE_peak, paper |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in frame.to_dict("records"):
         environment = row["environment"]
-        if row["method"] != chosen_iif(config, environment) or not row["n"]:
+        if row["method"] != chosen_iif(config, environment) or not row["n"] or environment not in compared:
             continue
         p = config.environment(environment).drop_percent
         cells = [config.environment(environment).label, f"{p:g} %", f"{row['n']} of {row['expected']}"]
@@ -66,7 +66,8 @@ def levels(tables: Path, config: Config) -> str:
         f"| rounds saved at … of PPO's rise | {' | '.join(f'{100 * fraction:g} %' for fraction in fractions)} |",
         f"|---|{'---|' * len(fractions)}",
     ]
-    for environment, rows in frame.groupby("environment", sort=False):
+    for environment in compared_environments(config):
+        rows = frame[frame["environment"] == environment]
         rows = rows[(rows["method"] == chosen_iif(config, environment)) & (rows["n"] > 0)].set_index("fraction")
         if rows.empty:
             continue

@@ -255,3 +255,9 @@ def test_the_repositorys_studies_load_without_results(tmp_path):
     for name in ("config", "paper", "smoke"):
         config = Config(CATALOGUE / f"{name}.yaml")
         assert len(curves.load_study(config, tmp_path).missing) == len(config.runs)
+
+
+@pytest.mark.parametrize(("seeds", "expected"), [([0], ["frozenlake"]), ([0, 1], ["frozenlake", "acrobot"])])
+def test_an_environment_of_few_seeds_is_not_compared(seeds, expected):
+    config = study(SMALL | {"seeds": [0, 1, 2]}, SMALL | {"environments": ["acrobot"], "seeds": seeds})
+    assert curves.compared_environments(config) == expected

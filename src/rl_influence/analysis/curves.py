@@ -114,6 +114,15 @@ def environments_of(config: Config) -> list[str]:
     return list(dict.fromkeys(run.environment for run in config.runs))
 
 
+def compared_environments(config: Config) -> list[str]:
+    """The study's environments without those that it has on less than half as many seeds as another one.
+
+    Pong in the study `paper` is such a one: its one seed shows records, and compares no methods.
+    """
+    seeds = {e: len({run.seed for run in config.runs if run.environment == e}) for e in environments_of(config)}
+    return [environment for environment, number in seeds.items() if 2 * number >= max(seeds.values())]
+
+
 def methods_of(config: Config, kind: str | None = None) -> list[str]:
     """The study's methods, in the catalogue's order; with `kind`, only those whose selection is of that kind."""
     used = {run.method for run in config.runs}

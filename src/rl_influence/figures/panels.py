@@ -10,7 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rl_influence.analysis.curves import KEY, adam_variants, chosen_iif, environments_of, methods_of, reference_method
+from rl_influence.analysis.curves import (
+    KEY,
+    adam_variants,
+    chosen_iif,
+    compared_environments,
+    methods_of,
+    reference_method,
+)
 from rl_influence.config import Config
 
 from . import style
@@ -38,8 +45,8 @@ LOWEST = -100.0  # percent; what lies lower is drawn at the edge, with its value
 
 
 def main_environments(config: Config) -> list[str]:
-    """The study's environments without those that repeat another one with Adam."""
-    return [name for name in environments_of(config) if name not in adam_variants(config)]
+    """The environments that are compared over seeds, without those that repeat another one with Adam."""
+    return [name for name in compared_environments(config) if name not in adam_variants(config)]
 
 
 def standard_and_iif(config: Config, environment: str) -> list[str]:
