@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -38,17 +36,26 @@ GRID = [
 class Cost(NamedTuple):
     clock_s: float
     cpu_s: float
-    peak_mb: float  # of the largest process so far, this one included
+    peak_mb: float  # of the largest process
+
+
+# In between, as the peak of a process begins with the size of the one that started it, and this one may be large by now.
+MEASURED = """
+import resource, subprocess, sys, time
+start = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+clock, usage = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(clock, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+sys.exit(done.stdout.decode() if done.returncode else 0)
+"""
 
 
 def snakemake(root: Path, *arguments: str) -> Cost:
     """What a call costs with all of its jobs."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "snakemake", "--configfile", "config/full.yaml", "--cores", "2", *arguments]
-    subprocess.run(command, cwd=root, check=True, capture_output=True)
-    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(clock, cpu, after.ru_maxrss / 1024)
+    measured = [sys.executable, "-c", MEASURED, *command]
+    done = subprocess.run(measured, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+    return Cost(*map(float, done.stdout.split()))
 
 
 @benchmark("full_grid")

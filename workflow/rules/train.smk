@@ -1,14 +1,19 @@
 # One job per run. The folder's name ends in the fingerprint of everything that decides the numbers.
 # A run keeps its state outside the declared outputs: a job that was killed goes on where it stopped.
 
+from concurrent.futures import ThreadPoolExecutor
+
 if workflow.is_main_process:  # jobs read this file again
     try:
         for name in dict.fromkeys(run.environment for run in RUNS.values()):
             check_packages(STUDY.environments[name])
-        check_environments(STUDY.environments[name] for name in environments_to_train())
     except ConfigError as error:
         print(f"rl-influence: {error}", file=sys.stderr)
         sys.exit(1)
+    # makes them in a process of its own while the other rules are read; environments.smk waits for it
+    ENVIRONMENTS = ThreadPoolExecutor().submit(
+        check_environments, [STUDY.environments[name] for name in environments_to_train()]
+    )
 
 
 RUN = f"{RESULTS}/runs/{{environment}}/{{method}}/{{run}}"

@@ -1,0 +1,7 @@
+# Read last: no job starts before every environment of the grid has been made once.
+if workflow.is_main_process:
+    try:
+        ENVIRONMENTS.result()
+    except ConfigError as error:
+        print(f"rl-influence: {error}", file=sys.stderr)
+        sys.exit(1)
