@@ -39,7 +39,7 @@ class Cost(NamedTuple):
     peak_mb: float  # of the largest process
 
 
-# In between, as the peak of a process begins with the size of the one that started it, and this one may be large by now.
+# In between, as the peak of a process begins with the size of the one that started it, and this one may be large.
 MEASURED = """
 import resource, subprocess, sys, time
 start = time.perf_counter()

@@ -92,7 +92,7 @@ def test_lines_are_means_bands_are_intervals_and_seeds_are_faint(small):
     config, root = small
     figure = drawn("fig06_returns", root, config)
     (axis,) = figure.axes
-    ppo, iif, random = (style.STYLES[name][0] for name in ("ppo", "iif_p50", "random"))
+    ppo, iif = (style.STYLES[name][0] for name in ("ppo", "iif_p50"))
     np.testing.assert_allclose(line_of(axis, ppo).get_ydata(), [0.05, 0.15, 0.45, 0.45, 0.75])
     np.testing.assert_allclose(line_of(axis, iif).get_ydata(), [0.05, 0.3, 0.65, 0.75, 0.75])
     np.testing.assert_array_equal(line_of(axis, iif).get_xdata(), range(5))
@@ -100,14 +100,19 @@ def test_lines_are_means_bands_are_intervals_and_seeds_are_faint(small):
     assert len(faint) == 5 and all(line.get_alpha() <= 0.25 for line in faint)
     seeds = [line.get_ydata().tolist() for line in faint if to_hex(line.get_color()) == iif]
     assert seeds == [CURVES["iif_p50", 0], CURVES["iif_p50", 1]]
-    # two seeds: a band of ± t(0.975, 1) * sd / sqrt(2); the one seed of random has none
+    assert not [c for c in axis.collections if isinstance(c, PolyCollection)]  # two seeds: no band
+
+
+def test_bands_of_three_seeds(tmp_path):
+    config = study(SMALL | {"seeds": [0, 1, 2]})
+    tables_of(config, tmp_path, curve=lambda run: np.arange(5) / 10 + run.seed / 10)
+    (axis,) = drawn("fig06_returns", tmp_path, config).axes
     bands = {to_hex(c.get_facecolor()[0]): c for c in axis.collections if isinstance(c, PolyCollection)}
-    assert set(bands) == {ppo, iif}
-    vertices = bands[ppo].get_paths()[0].vertices
+    assert set(bands) == {style.STYLES[name][0] for name in ("ppo", "iif_p50", "random")}
+    vertices = bands[style.STYLES["ppo"][0]].get_paths()[0].vertices
     at_2 = vertices[vertices[:, 0] == 2, 1]
-    half = np.tan(0.475 * np.pi) * 0.05
-    assert (at_2.min(), at_2.max()) == pytest.approx((0.45 - half, 0.45 + half), rel=1e-5)
-    assert random not in bands
+    half = 4.302653 * 0.1 / np.sqrt(3)  # t(0.975, 2) * sd / sqrt(n)
+    assert (at_2.min(), at_2.max()) == pytest.approx((0.3 - half, 0.3 + half), rel=1e-5)
 
 
 def test_labels_say_what_how_many_and_in_which_unit(small):

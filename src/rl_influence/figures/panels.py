@@ -23,7 +23,9 @@ from rl_influence.config import Config
 from . import style
 
 CURVE_TABLES = ("curves_summary", "curves_per_seed", "missing_runs")
-CURVE_NOTE = "Lines: mean over seeds. Bands: 95 % t interval of the mean, none for one seed. Faint lines: single seeds."
+CURVE_NOTE = (
+    "Lines: mean over seeds. Bands: 95 % t interval of the mean, from 3 seeds on. Faint lines: single seeds."
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _draw_curves(axis: Axes, tables: dict, config: Config, environment: str, met
         look = style.method_style(config, method)
         for _, run in single.groupby("seed"):
             axis.plot(run["round"], run["test_return"], color=look["color"], lw=0.5, alpha=0.25 * faint, zorder=2)
-        if mean["low"].notna().any():
+        if mean["n"].max() > 2:  # of two seeds the interval is thirteen standard errors and covers everything
             band = axis.fill_between(mean["round"], mean["low"], mean["high"], color=look["color"], lw=0, zorder=1)
             band.set_alpha(0.15 * faint)
         step = max(1, len(mean) // 6)
