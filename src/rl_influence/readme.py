@@ -13,7 +13,7 @@ import pandas as pd
 
 from rl_influence.analysis.claims import LEDGERS, complete, number_text
 from rl_influence.analysis.curves import chosen_iif, compared_environments, reference_method
-from rl_influence.config import Config
+from rl_influence.config import EXACT_HEURISTICS, Config
 
 STUDY = "config/paper.yaml"
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "missing": "…"}
@@ -104,6 +104,35 @@ def _points(row: dict) -> str:
     return f"{_percent(row['value'])}{mark}{interval}"
 
 
+def heuristics(tables: Path, config: Config) -> str:
+    """SE_ave of IIF and of the advantage heuristics, with true advantages estimated and exact."""
+    frame = _read(tables / "efficiency.csv")
+    frame = frame[frame["n"] > 0].set_index(["environment", "method"])
+    exact = [name for name in config.methods if config.method(name).selection.kind in EXACT_HEURISTICS]
+    environments = [name for name in compared_environments(config) if (name, exact[0]) in frame.index]
+    estimated = [name.removesuffix("_exact") for name in exact]
+    lines = [
+        f"| SE_ave | {' | '.join(config.environment(name).label for name in environments)} |",
+        f"|---|{'---|' * len(environments)}",
+    ]
+    for method in (None, *estimated, *exact):  # None: IIF
+        cells = []
+        for name in environments:
+            key = name, method or chosen_iif(config, name)
+            row = frame.loc[key] if key in frame.index else None
+            if row is None:
+                cells.append("–")
+                continue
+            bound, interval = (
+                "≤ " if row["unreached"] else "",
+                f"{_percent(row.se_ave_low)} to {_percent(row.se_ave_high)}",
+            )
+            cells.append(f"{bound}{_percent(row.se_ave)} % ({interval}, n = {row['n']})")
+        label = config.method(method).label if method else "IIF at the environment's p"
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def costs(tables: Path, config: Config) -> str:
     """CPU time of a round and of a run, by phase."""
     frame = _read(tables.parent / "runtimes/runtimes.csv")
@@ -139,7 +168,7 @@ def missing(tables: Path, config: Config) -> str:
     )
 
 
-BLOCKS = {make.__name__: make for make in (verdicts, controls, efficiency, levels, costs, missing)}
+BLOCKS = {make.__name__: make for make in (verdicts, controls, heuristics, efficiency, levels, costs, missing)}
 
 
 def render(text: str, tables: Path, config: Config) -> str:

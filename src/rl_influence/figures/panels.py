@@ -23,9 +23,7 @@ from rl_influence.config import Config
 from . import style
 
 CURVE_TABLES = ("curves_summary", "curves_per_seed", "missing_runs")
-CURVE_NOTE = (
-    "Lines: mean over seeds. Bands: 95 % t interval of the mean, from 3 seeds on. Faint lines: single seeds."
-)
+CURVE_NOTE = "Lines: mean over seeds. Bands: 95 % t interval of the mean, from 3 seeds on. Faint lines: single seeds."
 
 
 @dataclass(frozen=True)
