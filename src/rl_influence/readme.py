@@ -16,6 +16,7 @@ from rl_influence.analysis.curves import chosen_iif, compared_environments, refe
 from rl_influence.config import EXACT_HEURISTICS, Config
 
 STUDY = "config/paper.yaml"
+OUTCOMES = {"f_return": "f_return", "test_return": "exact test return"}
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "missing": "…"}
 
 
@@ -133,6 +134,20 @@ def heuristics(tables: Path, config: Config) -> str:
     return "\n".join(lines)
 
 
+def faithfulness(tables: Path, config: Config) -> str:
+    """Linear datamodelling scores: do summed scores predict what the removal of random subsets does?"""
+    frame = _read(tables / "faithfulness_summary.csv")
+    frame = frame[(frame["removal"] == "subsets") & (frame["n"] > 0)]
+    means = frame.groupby(["environment", "outcome", "scoring"], sort=False)["spearman"].mean()
+    columns = list(dict.fromkeys(key[:2] for key in means.index))
+    heads = [f"{config.environment(name).label}, {OUTCOMES[outcome]}" for name, outcome in columns]
+    lines = [f"| Spearman, mean over rounds | {' | '.join(heads)} |", f"|---|{'---|' * len(columns)}"]
+    for scoring in dict.fromkeys(frame["scoring"]):
+        cells = [f"{means[(*column, scoring)]:.2f}" if (*column, scoring) in means else "–" for column in columns]
+        lines.append(f"| {scoring.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def costs(tables: Path, config: Config) -> str:
     """CPU time of a round and of a run, by phase."""
     frame = _read(tables.parent / "runtimes/runtimes.csv")
@@ -168,7 +183,9 @@ def missing(tables: Path, config: Config) -> str:
     )
 
 
-BLOCKS = {make.__name__: make for make in (verdicts, controls, heuristics, efficiency, levels, costs, missing)}
+BLOCKS = {
+    make.__name__: make for make in (verdicts, controls, heuristics, faithfulness, efficiency, levels, costs, missing)
+}
 
 
 def render(text: str, tables: Path, config: Config) -> str:
