@@ -37,6 +37,8 @@ EXPECTED = {  # kinds of pydantic's errors whose own words speak of Python
     "model_type": "expected a mapping of keys",
     "dict_type": "expected a mapping of keys",
     "tuple_type": "expected a list",
+    "too_short": "expected at least one entry",
+    "string_too_short": "expected text that is not empty",
 }
 IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
@@ -157,6 +159,8 @@ class EnvironmentConfig(Closed):
     @classmethod
     def _can_be_recorded(cls, value: dict) -> dict:
         json.dumps(value)  # a ValueError for an integer of thousands of digits
+        for key in sorted({"id", "render_mode"} & {*value}):
+            raise ValueError(f"{key} is not for an environment's file")
         return value
 
 
@@ -354,11 +358,14 @@ class Config:
     Args:
         study: the study's YAML file, or its content (as Snakemake has merged it).
         folder: holds `methods.yaml` and `environments/`; default: the file's folder.
+        name: of the file that the content comes from, for error messages.
     """
 
-    def __init__(self, study: str | Path | dict[str, Any], folder: str | Path | None = None):
+    def __init__(
+        self, study: str | Path | dict[str, Any], folder: str | Path | None = None, *, name: str | Path = "config"
+    ):
         data = study if isinstance(study, dict) else read_yaml(study)
-        self.name = "config" if isinstance(study, dict) else str(study)
+        self.name = str(name if isinstance(study, dict) else study)
         self.folder = folder = Path(folder or (CATALOGUE if isinstance(study, dict) else Path(study).parent))
         self.study_config = parse(StudyConfig, data, self.name)
         if not (folder / "methods.yaml").exists():
@@ -383,8 +390,11 @@ class Config:
         runs: dict[tuple[str, str, int], Run] = {}
         settings: dict[str, str] = {}
         for number, block in enumerate(self.study_config.grid, start=1):
+            where = f"{self.name}: grid block {number}: "
             for environment in block.environments:
+                choose("environment", environment, self.environments, where)
                 for method in block.methods:
+                    choose("method", method, self.methods, where)
                     for seed in block.seeds:
                         key = (environment, method, seed)
                         if key in runs:
@@ -409,10 +419,11 @@ class Config:
         for number, block in enumerate(self.study_config.analyses, start=1):
             for key in itertools.product(block.environments, block.methods, block.seeds):
                 environment, method, seed = key
-                who = f"{self.name}: analyses block {number} ({block.analysis}): "
-                who += f"environment {environment}, method {method}, seed {seed}"
+                where = f"{self.name}: analyses block {number} ({block.analysis}): "
+                who = f"{where}environment {environment}, method {method}, seed {seed}"
                 if key not in runs:
-                    self.environment(environment), self.method(method)  # a misspelt name is said to be one
+                    choose("environment", environment, self.environments, where)  # a misspelt name is said to be one
+                    choose("method", method, self.methods, where)
                     raise ConfigError(f"{who} is not in the grid")
                 if (block.analysis, key) in found:
                     raise ConfigError(f"{who} is repeated; put its rounds into one block")
@@ -598,10 +609,10 @@ def parse(model: type[Model], data: Any, where: str | Path) -> Model:
         raise ConfigError(f"{where}: {message}") from None
 
 
-def choose(kind: str, value: str, choices: Any) -> str:
+def choose(kind: str, value: str, choices: Any, where: str = "") -> str:
     """`value`, if it is one of `choices`; else a `ConfigError` that lists them."""
     if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"unknown {kind} {_shown(value)}{_did_you_mean(str(value), list(choices))}")
+        raise ConfigError(f"{where}unknown {kind} {_shown(value)}{_did_you_mean(str(value), list(choices))}")
     return value
 
 
@@ -648,6 +659,12 @@ class _StrictLoader(yaml.SafeLoader):
             raise _refusal(f"alias *{event.anchor}: write it out", event)
         return super().compose_node(parent, index)
 
+    def construct_yaml_int(self, node):
+        text = self.construct_scalar(node)
+        if not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", text):  # YAML reads 010 as 8 and 1:30 as 90
+            raise _refusal(f"number {_shown(text)}: write whole numbers with decimal digits only", node)
+        return super().construct_yaml_int(node)
+
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key in [self.construct_object(key, deep=True) for key, _ in node.value]:
@@ -657,6 +674,9 @@ class _StrictLoader(yaml.SafeLoader):
                 raise _refusal(f"key {_shown(key)} is repeated", node)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_yaml_int)
 
 
 def _refusal(text: str, place: Any) -> yaml.YAMLError:

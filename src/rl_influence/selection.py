@@ -87,11 +87,13 @@ def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:
         Indices of the records that are kept, ascending.
 
     Raises:
-        ValueError: for a fraction outside [0, 1] or a score that is not a number.
+        ValueError: for a fraction outside [0, 1], scores of another shape, or a score that is not a number.
     """
     scores = np.asarray(scores)
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction {fraction} lies outside [0, 1]")
+    if scores.ndim != 1 or scores.dtype.kind not in "fiu":
+        raise ValueError(f"scores: expected real numbers of shape (n,), not {scores.dtype} of shape {scores.shape}")
     if np.isnan(scores).any():
         raise ValueError(f"scores: {int(np.isnan(scores).sum())} of {scores.size} are NaN")
     dropped = np.argsort(scores, kind="stable")[: number_dropped(scores, fraction)]

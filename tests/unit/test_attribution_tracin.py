@@ -227,6 +227,9 @@ def test_bad_steps_and_records():
     target = FReturn(records)
     with pytest.raises(AttributionError, match="step 1 names records 0 to 12, but there are 12"):
         tracin_scores(policy, records, target, [Step(np.array([0])), Step(np.array([0, 12]))])
+    for batch in (np.arange(12) < 3, np.array([0.0, 1.0]), np.array([[0, 1]])):
+        with pytest.raises(AttributionError, match="step 0: expected record indices"):
+            tracin_scores(policy, records, target, [Step(batch)])
     with pytest.raises(AttributionError, match="step 0 names records -1 to 0"):
         tracin_scores(policy, records, target, [Step(np.array([0, -1]))])
     with pytest.raises(AttributionError, match="backend 'fast' is unknown"):

@@ -218,7 +218,7 @@ BAD_VALUES = [
     (METHODS, "ppo.selection", "all", "expected a mapping"),
     (METHODS, "ppo", [], "expected a mapping"),
     (METHODS, "PPO", {"label": "x", "selection": {"kind": "all"}}, "expected a-z"),
-    (METHODS, "ppo.label", "", "at least 1 character"),
+    (METHODS, "ppo.label", "", "not empty"),
     (STUDY, "grid.0.seeds", [-1], "greater than or equal to 0"),
     (STUDY, "grid.0.seeds", [1, 2, 1], "repeated: 1"),
     (STUDY, "grid.0.seeds", [1, "1"], "repeated: 1"),
@@ -227,12 +227,12 @@ BAD_VALUES = [
     (STUDY, "grid.0.seeds", [True], NO_BOOLEAN),
     (STUDY, "grid.0.seeds", 3, "expected a list"),
     (STUDY, "grid.0.seeds", "0-4", "expected a list"),
-    (STUDY, "grid.0.seeds", [], "at least 1 item"),
+    (STUDY, "grid.0.seeds", [], "at least one entry"),
     (STUDY, "grid.0.environments", {"frozenlake", "acrobot"}, "expected a list"),
     (STUDY, "grid.0.environments", "frozenlake", "expected a list"),
     (STUDY, "grid.0.environments", ["frozenlake", "frozenlake"], "repeated: frozenlake"),
-    (STUDY, "grid.0.environments", ["pacman"], "unknown environment 'pacman'"),
-    (STUDY, "grid.0.methods", ["ppo", "dqn"], "unknown method 'dqn'"),
+    (STUDY, "grid.0.environments", ["pacman"], "grid block 1: unknown environment 'pacman'"),
+    (STUDY, "grid.0.methods", ["ppo", "dqn"], "grid block 1: unknown method 'dqn'"),
     (STUDY, "grid.0.rounds", 0, "greater than or equal to 1"),
     (STUDY, "grid.0.rounds", -3, "greater than or equal to 1"),
     (STUDY, "grid.0.rounds", True, NO_BOOLEAN),
@@ -241,7 +241,7 @@ BAD_VALUES = [
     (STUDY, "grid.0.rounds", float("inf"), "finite number"),
     (STUDY, "grid.0.rounds", "many", "valid integer"),
     (STUDY, "grid.0.evaluation_episodes", 1, "greater than or equal to 2"),
-    (STUDY, "grid", [], "at least 1 item"),
+    (STUDY, "grid", [], "at least one entry"),
     (STUDY, "grid", {"environments": ["frozenlake"]}, "expected a list"),
     (STUDY, "grid", [3], "expected a mapping"),
     (STUDY, "study", "../x", "expected a-z"),
@@ -331,8 +331,9 @@ BAD_FILES = {
     "bad tags": (b"study: !!int ''", "not valid YAML"),
     "bad date": (b"study: !!timestamp x", "not valid YAML"),
     "deep": (b"study: " + b"[" * 1200, "not valid YAML"),
-    "long number": (b"study: a\ngrid: [{seeds: [0x" + b"f" * 5000 + b"]}]", "key 'grid.0.environments' is missing"),
-    "longer number": (b"study: 0x" + b"f" * 5000, "study = a int too long to show"),
+    "long number": (b"study: a\ngrid: [{seeds: [0x" + b"f" * 5000 + b"]}]", "decimal digits only"),
+    "octal number": (b"study: a\ngrid: [{seeds: [010]}]", "number '010': write whole numbers with decimal digits only"),
+    "sexagesimal number": (b"study: a\ngrid: [{seeds: [1:30]}]", "number '1:30'"),
 }
 
 
@@ -349,7 +350,14 @@ def test_a_file_that_is_no_configuration(name, file, folder, capsys):
 
 def test_a_number_of_thousands_of_digits_among_an_environments_arguments(folder, capsys):
     (folder / FROZENLAKE).write_text((ROOT / "config" / FROZENLAKE).read_text().replace("4x4", "0x" + "f" * 5000))
-    assert "kwargs" in error_line(folder, capsys)
+    assert "decimal digits only" in error_line(folder, capsys)
+
+
+@pytest.mark.parametrize("key", ["render_mode", "id"])
+def test_arguments_that_are_not_an_environments(key, folder, capsys):
+    text = (ROOT / "config" / FROZENLAKE).read_text()
+    (folder / FROZENLAKE).write_text(text.replace("{map_name:", f"{{{key}: human, map_name:"))
+    assert f"kwargs: {key} is not for an environment's file" in error_line(folder, capsys)
 
 
 def test_no_catalogue(folder, capsys):

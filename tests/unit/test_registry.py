@@ -6,7 +6,15 @@ import sys
 import pytest
 
 from rl_influence.analysis import registry
-from rl_influence.analysis.registry import ANALYSES, analysis_directory, check_tables, fingerprint, study_tables
+from rl_influence.analysis.behaviour import BEHAVIOURS
+from rl_influence.analysis.registry import (
+    ANALYSES,
+    analysis_directory,
+    check_analyses,
+    check_tables,
+    fingerprint,
+    study_tables,
+)
 from rl_influence.config import AnalysisName, Config, ConfigError
 from rl_influence.provenance import fingerprint as run_fingerprint
 from synthetic import CATALOGUE
@@ -103,3 +111,12 @@ def test_tables_of_a_study():
     check_tables(config(block()), {"figure fig03_diagnosis": ("diagnosis_grid", "curves_summary")})
     with pytest.raises(ConfigError, match="figure fig03_diagnosis needs the analysis diagnosis; add it to analyses"):
         check_tables(config(), {"figure fig03_diagnosis": ("diagnosis_grid",)})
+
+
+def test_behaviours_are_of_the_environments_that_have_one():
+    assert ANALYSES["behaviour"].gym_ids == tuple(BEHAVIOURS)
+    check_analyses(config(block()))
+    with pytest.raises(
+        ConfigError, match=r"analysis behaviour of environment frozenlake.*FrozenLake-v1; choices: high"
+    ):
+        check_analyses(config(block(analysis="behaviour", rounds=[0])))

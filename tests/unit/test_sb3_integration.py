@@ -307,3 +307,22 @@ def test_the_example_runs(capsys):
     influence = [float(line.split()[-1]) for line in lines if line[:6].strip().isdigit()]
     assert len(influence) == 10
     assert influence[:5] == sorted(influence[:5], reverse=True) and influence[5:] == sorted(influence[5:])
+
+
+class Switches(gym.Env):
+    """Actions are three bits."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.MultiBinary(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(action.sum()), self.np_random.random() < 0.1, False, {}
+
+
+def test_binary_actions_train():
+    model = InfluenceFilteredPPO("MlpPolicy", Switches(), n_steps=64, batch_size=16, n_epochs=1, device="cpu")
+    model.learn(64)
+    assert model.num_timesteps == 64

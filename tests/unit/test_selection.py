@@ -102,6 +102,12 @@ def test_influence_filter_refuses_a_fraction_outside_its_bounds(fraction):
         drop_most_negative(np.array([-1.0]), fraction)
 
 
+@pytest.mark.parametrize("scores", [[[3.0], [-1.0]], [[1.0, -1.0]], 1.0, [1j], ["a"]])
+def test_influence_filter_refuses_what_is_no_list_of_numbers(scores):
+    with pytest.raises(ValueError, match=r"expected real numbers of shape \(n,\)"):
+        drop_most_negative(np.array(scores), 0.5)
+
+
 def test_influence_filter_refuses_nan():
     with pytest.raises(ValueError, match="scores: 1 of 3 are NaN"):
         drop_most_negative(np.array([0.0, np.nan, -1.0]), 0.5)

@@ -3,15 +3,18 @@ import os
 import sys
 from pathlib import Path
 
-from rl_influence.analysis.registry import analysis_directory, analysis_files
+from rl_influence.analysis.registry import analysis_directory, analysis_files, check_analyses, check_results
 from rl_influence.config import Config, ConfigError, check_environments, check_packages, read_yaml
-from rl_influence.provenance import RUN_FILES, run_directory, snapshot_directory
+from rl_influence.provenance import RUN_FILES, ResultError, run_directory, snapshot_directory
 
 try:
     for file in workflow.configfiles:
         read_yaml(file)  # refuses what Snakemake reads without a word: repeated keys, for instance
-    STUDY = Config(config)
-except ConfigError as error:
+    STUDY = Config(config, name=[*workflow.configfiles, "config"][0])
+    check_analyses(STUDY)
+    if workflow.is_main_process:  # before the first job: Snakemake removes the tables that a failing job was to write
+        check_results(STUDY)
+except (ConfigError, ResultError) as error:
     print(f"rl-influence: {error}", file=sys.stderr)
     sys.exit(1)
 

@@ -2,6 +2,7 @@
 
 import sys
 
+from rl_influence.analysis.registry import analysis_directory
 from rl_influence.analysis.single_rounds import load_analyses
 from rl_influence.analysis.tables import write_table
 from rl_influence.config import Config
@@ -12,9 +13,13 @@ with open(snakemake.log[0], "w") as log:  # noqa: F821
     for analysis, reason in found.missing:
         run = analysis.run
         print(f"{analysis.name} {run.environment} {run.method} seed {run.seed}: {reason}", file=log)
-damaged = [reason for _, reason in found.missing if not reason.startswith("no folder")]
+damaged = [
+    f"{analysis_directory(config.study, analysis).parent}/{reason}"
+    for analysis, reason in found.missing
+    if not reason.startswith("no folder")
+]
 if damaged:
-    sys.exit(f"{len(damaged)} damaged analysis result(s); remove their folders to repeat them. The first: {damaged[0]}")
+    sys.exit(f"{len(damaged)} damaged result(s); remove their folders to make them anew: {'; '.join(damaged)}")
 if found.missing:
     counts = f"{len(found.missing)} of {len(config.analyses)} analyses are missing"
     print(f"{counts}: {snakemake.output['missing_analyses']}")  # noqa: F821

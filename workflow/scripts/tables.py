@@ -5,14 +5,19 @@ import sys
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
+from rl_influence.provenance import run_directory
 
 study = load_study(Config(snakemake.config))  # noqa: F821  (snakemake puts its object here)
 with open(snakemake.log[0], "w") as log:  # noqa: F821
     for run, reason in study.missing:
         print(f"{run.environment} {run.method} seed {run.seed}: {reason}", file=log)
-damaged = [reason for _, reason in study.missing if not reason.startswith("no folder")]
+damaged = [
+    f"{run_directory(study.config.study, run).parent}/{reason}"
+    for run, reason in study.missing
+    if not reason.startswith("no folder")
+]
 if damaged:
-    sys.exit(f"{len(damaged)} damaged run(s); remove their folders to train them anew. The first: {damaged[0]}")
+    sys.exit(f"{len(damaged)} damaged result(s); remove their folders to make them anew: {'; '.join(damaged)}")
 if study.missing:
     print(f"{len(study.missing)} of {len(study.runs)} runs are missing: {snakemake.output['missing_runs']}")  # noqa: F821
 for name, table in make_tables(study, TABLES).items():

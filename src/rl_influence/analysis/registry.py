@@ -17,11 +17,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from rl_influence.config import Analysis, Config, ConfigError
+from rl_influence.provenance import RUN_FILES, ResultError, check_run, run_directory, sha256
 from rl_influence.provenance import fingerprint as run_fingerprint
 
 LISTS = ("analyses", "missing_analyses")  # tables of what the study expects, and of what is not there
@@ -34,11 +36,13 @@ class Entry:
 
     Attributes:
         version: raised by hand whenever the analysis gives other numbers or columns; older results are stale then.
+        gym_ids: of the environments that it can be made of; none: all.
     """
 
     tables: tuple[str, ...]
     summaries: tuple[str, ...] = ()
     version: int = 1
+    gym_ids: tuple[str, ...] = ()
 
 
 ANALYSES: dict[str, Entry] = {
@@ -47,7 +51,10 @@ ANALYSES: dict[str, Entry] = {
         ("diagnosis_summary", "diagnosis_by_rank_summary"),
     ),
     "agreement": Entry(("agreement",), ("agreement_summary",)),
-    "behaviour": Entry(("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets")),
+    "behaviour": Entry(
+        ("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets"),
+        gym_ids=("highway-v0", "Acrobot-v1"),
+    ),
     "interventions": Entry(("interventions",), ("interventions_summary",)),
     "faithfulness": Entry(("faithfulness",), ("faithfulness_summary",)),
 }
@@ -85,6 +92,90 @@ def analysis_directory(study: str, analysis: Analysis) -> Path:
 def analysis_files(name: str) -> list[str]:
     """Names of the files that an analysis leaves in its folder."""
     return [*(f"{table}.csv" for table in ANALYSES[name].tables), MANIFEST]
+
+
+def check_analysis(folder: Path, analysis: Analysis) -> dict:
+    """An analysis' manifest, after checking that the folder holds this analysis' result and nobody changed it.
+
+    Raises:
+        ResultError: one line naming the file and what is wrong with it.
+    """
+    if not any((folder / name).exists() for name in analysis_files(analysis.name)):
+        raise ResultError(f"no folder {folder.name}")
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        files, found = dict(manifest["files_sha256"]), manifest["fingerprint"]
+        manifest["code_fingerprint"], manifest["packages"].get
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ResultError(f"{path}: missing, or not a manifest ({type(error).__name__})") from None
+    if found != fingerprint(analysis):
+        raise ResultError(f"{path}: belongs to another configuration or version (fingerprint {str(found)[:8]})")
+    for name in ANALYSES[analysis.name].tables:
+        path = folder / f"{name}.csv"
+        try:
+            if files.get(path.name) != sha256(path):
+                raise ResultError(f"{path}: differs from the checksum in manifest.json (one of the two was altered)")
+        except OSError as error:
+            raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
+    return manifest
+
+
+def check_results(config: Config) -> None:
+    """Refuses damaged results below the current folder; what is not there, or not whole yet, is not looked at.
+
+    Raises:
+        ResultError: one line with the files, and what to do.
+    """
+    damaged = [*_damaged_runs(config), *_damaged_analyses(config)]
+    if damaged:
+        more = f" (and {len(damaged) - 5} more)" if len(damaged) > 5 else ""
+        raise ResultError(
+            f"{len(damaged)} damaged result(s): {'; '.join(damaged[:5])}{more}; remove their folders to make them anew"
+        )
+
+
+def _damaged_runs(config: Config) -> Iterator[str]:
+    for run in config.runs:
+        folder = run_directory(config.study, run)
+        if not all((folder / name).exists() for name in RUN_FILES):
+            continue
+        try:
+            check_run(folder, run.spec)
+        except ResultError as error:
+            reason = str(error)
+            from .curves import load_run  # says more about a damaged curve, and is slower to import
+
+            try:
+                load_run(folder, run.spec)
+            except ResultError as better:
+                reason = str(better)
+            yield reason
+
+
+def _damaged_analyses(config: Config) -> Iterator[str]:
+    for analysis in config.analyses:
+        folder = analysis_directory(config.study, analysis)
+        if all((folder / name).exists() for name in analysis_files(analysis.name)):
+            try:
+                check_analysis(folder, analysis)
+            except ResultError as error:
+                yield str(error)
+
+
+def check_analyses(config: Config) -> None:
+    """Refuses analyses of environments that they cannot be made of.
+
+    Raises:
+        ConfigError: for the first one.
+    """
+    for analysis in config.analyses:
+        possible, environment = ANALYSES[analysis.name].gym_ids, config.environment(analysis.run.environment)
+        if possible and environment.gym_id not in possible:
+            raise ConfigError(
+                f"{config.name}: analysis {analysis.name} of environment {environment.id}: nothing is defined for "
+                f"{environment.gym_id}; choices: {', '.join(possible)}"
+            )
 
 
 def study_tables(config: Config) -> list[str]:

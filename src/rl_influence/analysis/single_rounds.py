@@ -36,7 +36,7 @@ from .registry import (
     LISTS,
     MANIFEST,
     analysis_directory,
-    analysis_files,
+    check_analysis,
     fingerprint,
     load,
     module_name,
@@ -200,23 +200,11 @@ def _load(folder: Path, analysis: Analysis) -> tuple[dict[str, pd.DataFrame], di
     Raises:
         ResultError: one line naming the file and what is wrong with it.
     """
-    if not any((folder / name).exists() for name in analysis_files(analysis.name)):
-        raise ResultError(f"no folder {folder.name}")
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        files, found = dict(manifest["files_sha256"]), manifest["fingerprint"]
-        manifest["code_fingerprint"], manifest["packages"].get
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ResultError(f"{path}: missing, or not a manifest ({type(error).__name__})") from None
-    if found != fingerprint(analysis):
-        raise ResultError(f"{path}: belongs to another configuration or version (fingerprint {str(found)[:8]})")
+    manifest = check_analysis(folder, analysis)
     tables = {}
     for name in ANALYSES[analysis.name].tables:
         path = folder / f"{name}.csv"
         try:
-            if files.get(path.name) != sha256(path):
-                raise ResultError(f"{path}: differs from the checksum in manifest.json (one of the two was altered)")
             tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
         except (OSError, ValueError) as error:
             raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None

@@ -124,9 +124,11 @@ def tracin_scores(
     hand = HandDerived(policy, target, observations, actions) if by_hand else None
     scores, checked = np.zeros(n), False
     for number, step in enumerate(steps):
-        batch = np.asarray(step.batch, dtype=np.int64)
+        batch = np.asarray(step.batch)
         if len(batch) == 0:
             continue
+        if batch.dtype.kind not in "iu" or batch.ndim != 1:  # a mask would be taken for the records 0 and 1
+            raise AttributionError(f"step {number}: expected record indices (n,), not {batch.dtype} {batch.shape}")
         if not 0 <= batch.min() <= batch.max() < n:
             raise AttributionError(f"step {number} names records {batch.min()} to {batch.max()}, but there are {n}")
         if hand:

@@ -83,6 +83,8 @@ def rollout_records(buffer: RolloutBuffer) -> RolloutRecords:
     arrays = _flat_arrays(buffer)
     if isinstance(buffer.action_space, gym.spaces.Discrete):
         arrays["actions"] = arrays["actions"].reshape(-1).astype(np.int64)
+    else:
+        arrays["actions"] = arrays["actions"].astype(np.float32)  # as Stable-Baselines3 does before it trains
     for name in ARRAYS[2:]:
         arrays[name] = arrays[name].reshape(-1)
     environments, steps = np.divmod(np.arange(len(arrays["rewards"])), buffer.buffer_size)
