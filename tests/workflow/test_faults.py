@@ -33,9 +33,8 @@ def undisturbed(make_workspace):
 
 def outputs(workspace) -> dict[str, bytes]:
     """All that has to be the same bytes: curves and tables."""
-    files = workspace.files("results/faults") | workspace.files("paper_figures/faults")
-    kept = {name: content for name, content in files.items() if re.search(r"curve\.csv$|^tables/|\.tex$", name)}
-    return {name: content for name, content in kept.items() if "checkpoints" not in name}
+    files = workspace.files("results/faults")
+    return {name: content for name, content in files.items() if re.search(r"curve\.csv$|^tables/", name)}
 
 
 def finish(workspace, *command: str) -> str:

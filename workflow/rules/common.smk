@@ -7,6 +7,13 @@ from rl_influence.analysis.registry import analysis_directory, analysis_files, c
 from rl_influence.config import Config, ConfigError, check_environments, check_packages, read_yaml
 from rl_influence.provenance import RUN_FILES, ResultError, run_directory, snapshot_directory
 
+
+def refuse(error):
+    """Ends snakemake with one line."""
+    print(f"rl-influence: {error}", file=sys.stderr)
+    sys.exit(1)
+
+
 try:
     for file in workflow.configfiles:
         read_yaml(file)  # refuses what Snakemake reads without a word: repeated keys, for instance
@@ -15,8 +22,7 @@ try:
     if workflow.is_main_process:  # before the first job: Snakemake removes the tables that a failing job was to write
         check_results(STUDY)
 except (ConfigError, ResultError) as error:
-    print(f"rl-influence: {error}", file=sys.stderr)
-    sys.exit(1)
+    refuse(error)
 
 RESULTS = f"results/{STUDY.study}"
 DRAWN = f"paper_figures/{STUDY.study}"

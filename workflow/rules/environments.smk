@@ -3,5 +3,4 @@ if workflow.is_main_process:
     try:
         ENVIRONMENTS.result()
     except ConfigError as error:
-        print(f"rl-influence: {error}", file=sys.stderr)
-        sys.exit(1)
+        refuse(error)

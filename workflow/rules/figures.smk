@@ -4,8 +4,7 @@ from rl_influence.figures import FIGURES as FIGURE_MAKERS
 try:
     check_tables(STUDY, {f"figure {name}": FIGURE_MAKERS[name][1] for name in STUDY.study_config.figures})
 except ConfigError as error:
-    print(f"rl-influence: {error}", file=sys.stderr)
-    sys.exit(1)
+    refuse(error)
 
 FIGURES = [f"{DRAWN}/{name}.{kind}" for name in STUDY.study_config.figures for kind in ("pdf", "png")]
 

@@ -15,8 +15,7 @@ PRINTED = STUDY.study_config.tables
 try:
     check_tables(STUDY, {f"table {name}": (name,) for name in PRINTED})
 except ConfigError as error:
-    print(f"rl-influence: {error}", file=sys.stderr)
-    sys.exit(1)
+    refuse(error)
 TABLES = [*TABLE_FILES.values(), *(f"{DRAWN}/{name}.{kind}" for name in PRINTED for kind in ("tex", "csv"))]
 
 

@@ -8,8 +8,7 @@ if workflow.is_main_process:  # jobs read this file again
         for name in dict.fromkeys(run.environment for run in RUNS.values()):
             check_packages(STUDY.environments[name])
     except ConfigError as error:
-        print(f"rl-influence: {error}", file=sys.stderr)
-        sys.exit(1)
+        refuse(error)
     # makes them in a process of its own while the other rules are read; environments.smk waits for it
     ENVIRONMENTS = ThreadPoolExecutor().submit(
         check_environments, [STUDY.environments[name] for name in environments_to_train()]

@@ -2,7 +2,7 @@
 
 import sys
 
-from rl_influence.analysis.registry import analysis_directory
+from rl_influence.analysis.registry import analysis_directory, damage
 from rl_influence.analysis.single_rounds import load_analyses
 from rl_influence.analysis.tables import write_table
 from rl_influence.config import Config
@@ -19,7 +19,7 @@ damaged = [
     if not reason.startswith("no folder")
 ]
 if damaged:
-    sys.exit(f"{len(damaged)} damaged result(s); remove their folders to make them anew: {'; '.join(damaged)}")
+    sys.exit(damage(damaged))
 if found.missing:
     counts = f"{len(found.missing)} of {len(config.analyses)} analyses are missing"
     print(f"{counts}: {snakemake.output['missing_analyses']}")  # noqa: F821

@@ -3,6 +3,7 @@
 import sys
 
 from rl_influence.analysis.curves import load_study
+from rl_influence.analysis.registry import damage
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
 from rl_influence.provenance import run_directory
@@ -17,7 +18,7 @@ damaged = [
     if not reason.startswith("no folder")
 ]
 if damaged:
-    sys.exit(f"{len(damaged)} damaged result(s); remove their folders to make them anew: {'; '.join(damaged)}")
+    sys.exit(damage(damaged))
 if study.missing:
     print(f"{len(study.missing)} of {len(study.runs)} runs are missing: {snakemake.output['missing_runs']}")  # noqa: F821
 for name, table in make_tables(study, TABLES).items():

@@ -129,10 +129,13 @@ def check_results(config: Config) -> None:
     """
     damaged = [*_damaged_runs(config), *_damaged_analyses(config)]
     if damaged:
-        more = f" (and {len(damaged) - 5} more)" if len(damaged) > 5 else ""
-        raise ResultError(
-            f"{len(damaged)} damaged result(s): {'; '.join(damaged[:5])}{more}; remove their folders to make them anew"
-        )
+        raise ResultError(damage(damaged))
+
+
+def damage(reasons: list[str]) -> str:
+    """What is said of damaged results, in one line."""
+    more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
+    return f"{len(reasons)} damaged result(s): {'; '.join(reasons[:5])}{more}; remove their folders to make them anew"
 
 
 def _damaged_runs(config: Config) -> Iterator[str]:
