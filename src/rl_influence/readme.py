@@ -120,15 +120,13 @@ def heuristics(tables: Path, config: Config) -> str:
         cells = []
         for name in environments:
             key = name, method or chosen_iif(config, name)
-            row = frame.loc[key] if key in frame.index else None
-            if row is None:
+            if key not in frame.index:
                 cells.append("–")
                 continue
-            bound, interval = (
-                "≤ " if row["unreached"] else "",
-                f"{_percent(row.se_ave_low)} to {_percent(row.se_ave_high)}",
-            )
-            cells.append(f"{bound}{_percent(row.se_ave)} % ({interval}, n = {row['n']})")
+            row = frame.loc[key]
+            bound = "≤ " if row["unreached"] else ""
+            interval = f"{_percent(row['se_ave_low'])} to {_percent(row['se_ave_high'])}"
+            cells.append(f"{bound}{_percent(row['se_ave'])} % ({interval}, n = {row['n']})")
         label = config.method(method).label if method else "IIF at the environment's p"
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
