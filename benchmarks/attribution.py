@@ -16,11 +16,11 @@ from benchmarks.sb3 import fill_buffer, sb3_ppo
 from rl_influence.analysis.roughness import roughness_table
 from rl_influence.attribution import FReturn, influence_scores, tracin_scores
 from rl_influence.environments import make_env
-from rl_influence.networks import HIDDEN, ActorCritic, make_policy
-from rl_influence.ppo import collect
-from rl_influence.records import Records
+from rl_influence.ppo.networks import HIDDEN, ActorCritic, make_policy
+from rl_influence.ppo.records import Records
+from rl_influence.ppo.rollout import collect
+from rl_influence.runs.training import Trainer
 from rl_influence.selection import score
-from rl_influence.training import Trainer
 
 N = 2048
 MLPS = ("frozenlake", "acrobot", "highway", "lunarlander", "bipedalwalker")

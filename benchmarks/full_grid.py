@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from benchmarks.registry import Figure, benchmark
 from rl_influence.analysis.claims import LEDGERS
-from rl_influence.analysis.latex import LATEX
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES
+from rl_influence.publish.latex import LATEX
 from tests.synthetic import write_synthetic_study
 
 METHODS = ["ppo", "iif_p6_25", "iif_p12_5", "iif_p25", "iif_p50", "iif_p100", "random", "advantage_h1", "advantage_h2"]

@@ -17,9 +17,10 @@ from benchmarks.process import START_UP, fresh
 from benchmarks.registry import Figure, benchmark, cpu_seconds, machine
 from rl_influence.config import Config, Run, RunSpec
 from rl_influence.evaluation import COPIES, evaluate
-from rl_influence.progress import duration
-from rl_influence.provenance import ResultError, check_run, run_directory, write_atomic
-from rl_influence.training import Clock, Trainer
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.progress import duration
+from rl_influence.runs.store import ResultError, check_run, run_directory
+from rl_influence.runs.training import Clock, Trainer
 
 DOCUMENT = Path("docs/performance.md")
 CORES = (2, 16, 128)

@@ -22,7 +22,7 @@ print(usage.ru_utime + usage.ru_stime)
 START_UP = """
 import resource, sys
 from rl_influence.config import load_run_spec
-from rl_influence.training import Trainer
+from rl_influence.runs.training import Trainer
 sampler = Trainer(load_run_spec(environment=sys.argv[1], method="ppo", seed=0)).sampler
 sampler.step(sampler.action_space.sample())
 usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -33,7 +33,7 @@ MEMORY = r"""
 import re, sys, tempfile
 from pathlib import Path
 from rl_influence.config import SelectionConfig, load_run_spec
-from rl_influence.training import run
+from rl_influence.runs.training import run
 spec = load_run_spec(environment=sys.argv[1], method="ppo", seed=0)
 selection = SelectionConfig(kind="influence", drop_percent=spec.environment.drop_percent)
 spec = spec.model_copy(update={"rounds": 2, "selection": selection})

@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from rl_influence.provenance import package_versions, processor, write_atomic
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.provenance import package_versions, processor
 
 OPERATORS = {">=": operator.ge, "<=": operator.le}
 FIGURE_COLUMNS = ("name", "value", "unit", "op", "target", "verdict", "detail")

@@ -12,8 +12,9 @@ from pathlib import Path
 from statistics import median
 
 from rl_influence.config import Config
-from rl_influence.progress import cpu_seconds, duration
-from rl_influence.provenance import run_directory, write_atomic
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.progress import cpu_seconds, duration
+from rl_influence.runs.store import run_directory
 
 DOCUMENT = Path("docs/clusters.md")
 HEADER = """\

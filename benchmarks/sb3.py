@@ -10,8 +10,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureC
 from torch import nn
 
 from rl_influence.config import PPOConfig
-from rl_influence.networks import ActorCritic
-from rl_influence.records import Records
+from rl_influence.ppo.networks import ActorCritic
+from rl_influence.ppo.records import Records
 
 
 class MiniGridCNN(BaseFeaturesExtractor):

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rl_influence import provenance
 from rl_influence.config import Config, Run
+from rl_influence.runs import provenance, store
 
 CATALOGUE = Path(__file__).parents[1] / "config"
 RANGES = {  # untrained and final return
@@ -45,7 +45,7 @@ def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve
     folders = []
     for run in config.runs:
         if not skip(run):
-            folder = Path(root) / provenance.run_directory(config.study, run)
+            folder = Path(root) / store.run_directory(config.study, run)
             write_run(folder, run, (curve or logistic)(run))
             folders.append(folder)
     return folders
@@ -63,7 +63,7 @@ def write_run(folder: Path, run: Run, returns) -> None:
     spec, n = run.spec, run.spec.ppo.n_steps
     kept = round(n * (1 - 0.5 * spec.drop_fraction))
     speed = 0.5 + 0.5 * kept / n
-    curve, timing = [",".join(provenance.CURVE_COLUMNS)], [",".join(provenance.TIMING_COLUMNS)]
+    curve, timing = [",".join(store.CURVE_COLUMNS)], [",".join(store.TIMING_COLUMNS)]
     for k, value in enumerate(returns):
         evaluated = k % spec.evaluation.every == 0 or k == spec.rounds
         se = 0.0 if spec.evaluation.kind == "exact" else abs(float(value)) * 0.01

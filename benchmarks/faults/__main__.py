@@ -18,9 +18,9 @@ from benchmarks.faults import CATALOGUE, Tally  # noqa: E402
 from benchmarks.faults.files import damage_files, spoil_configurations  # noqa: E402
 from benchmarks.faults.runs import full_disks, kill_runs, read_only_disks, two_at_once  # noqa: E402
 from benchmarks.registry import Figure, benchmark, run  # noqa: E402
-from rl_influence import training  # noqa: E402
-from rl_influence.checkpoints import Checkpoints  # noqa: E402
 from rl_influence.config import load_run_spec  # noqa: E402
+from rl_influence.runs import training  # noqa: E402
+from rl_influence.runs.checkpoints import Checkpoints  # noqa: E402
 
 RESULTS = Path("results/faults.csv")
 

@@ -15,12 +15,13 @@ import numpy as np
 import yaml
 
 from benchmarks.faults import Tally, small_study
-from rl_influence import snapshots, training
 from rl_influence.analysis.curves import load_run
-from rl_influence.checkpoints import Checkpoints
 from rl_influence.config import Config, ConfigError, load_run_spec
-from rl_influence.progress import cpu_seconds
-from rl_influence.provenance import ResultError, fingerprint, run_directory
+from rl_influence.runs import snapshots, training
+from rl_influence.runs.checkpoints import Checkpoints
+from rl_influence.runs.progress import cpu_seconds
+from rl_influence.runs.provenance import fingerprint
+from rl_influence.runs.store import ResultError, run_directory
 
 DAMAGES = ("bit flipped", "truncated", "emptied", "zeros inside", "line lost", "bytes appended")
 

@@ -24,9 +24,11 @@ import numpy as np
 import scipy.sparse  # noqa: F401  (for the server)
 
 from benchmarks.faults import METHODS, Tally, small_study
-from rl_influence import cli, training
+from rl_influence import cli
 from rl_influence.config import load_run_spec
-from rl_influence.provenance import check_run, code_fingerprint
+from rl_influence.runs import training
+from rl_influence.runs.provenance import code_fingerprint
+from rl_influence.runs.store import check_run
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([__name__])

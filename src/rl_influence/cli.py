@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from rl_influence.config import ConfigError
-from rl_influence.provenance import ResultError
+from rl_influence.runs.store import ResultError
 
 STOPPED, INTERRUPTED = 143, 130  # 128 + SIGTERM or SIGINT, as a shell reports them
 
@@ -85,8 +85,8 @@ def _run(options: argparse.Namespace) -> None:
     )
     rounds = [_whole_number("--snapshot-rounds", k) for k in options.snapshot_rounds.split(",") if k]
     check_packages(spec.environment)
-    from rl_influence import training  # after the checks: a typing error should not wait for torch
     from rl_influence.environments import check_environment
+    from rl_influence.runs import training  # after the checks: a typing error should not wait for torch
 
     if not (options.output / "manifest.json").exists():  # else there may be nothing left to do
         check_environment(spec.environment)
@@ -99,9 +99,9 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from rl_influence import snapshots
     from rl_influence.attribution import AttributionError, FAction, FReturn
-    from rl_influence.provenance import write_atomic
+    from rl_influence.runs import snapshots
+    from rl_influence.runs.files import write_atomic
 
     if {option is not None for option in (options.observation, options.action)} != {options.target == "action"}:
         raise ConfigError("--observation and --action belong to --target action, which needs both")
@@ -152,9 +152,10 @@ def _extremes(table, number: int) -> str:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from rl_influence import seeding, snapshots
+    from rl_influence import seeding
     from rl_influence.config import EvaluationConfig, on_installed_engines, parse
     from rl_influence.evaluation import evaluate
+    from rl_influence.runs import snapshots
 
     round = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)
     saved = snapshots.load_policy(options.run, round)
@@ -168,7 +169,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     from rl_influence.config import Config
-    from rl_influence.merge import check
+    from rl_influence.runs.merge import check
 
     config = Config(options.config)
     found = check(config)
@@ -183,7 +184,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _merge(options: argparse.Namespace) -> None:
     from rl_influence.config import Config
-    from rl_influence.merge import merge
+    from rl_influence.runs.merge import merge
 
     config, refused = Config(options.config), 0
     for source in options.sources:

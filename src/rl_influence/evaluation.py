@@ -15,7 +15,7 @@ import numpy as np
 
 from rl_influence.config import EnvironmentConfig, EvaluationConfig
 from rl_influence.environments import make_batch, make_env, tabular
-from rl_influence.inference import Inference
+from rl_influence.ppo.inference import Inference
 
 COPIES = 100
 _models: dict[str, tabular.TabularModel] = {}

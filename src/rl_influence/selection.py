@@ -13,9 +13,9 @@ import numpy as np
 from rl_influence.attribution import FReturn, influence_scores
 from rl_influence.config import EXACT_HEURISTICS, PPOConfig, RunSpec
 from rl_influence.environments.tabular import TabularModel
-from rl_influence.networks import ActorCritic
-from rl_influence.ppo import distinct_observations, minibatches, normalize
-from rl_influence.records import Records
+from rl_influence.ppo.learner import minibatches, normalize
+from rl_influence.ppo.networks import ActorCritic
+from rl_influence.ppo.records import Records, distinct_observations
 
 
 @dataclass(frozen=True)

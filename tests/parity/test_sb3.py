@@ -16,10 +16,11 @@ from torch import nn
 from benchmarks.sb3 import copy_weights, fill_buffer, sb3_parameters, sb3_ppo
 from rl_influence.config import EnvironmentConfig, PPOConfig, load_environments
 from rl_influence.environments import make_env, make_sampler
-from rl_influence.inference import Inference
-from rl_influence.networks import make_policy
-from rl_influence.ppo import Learner, collect, gae
-from rl_influence.records import Records
+from rl_influence.ppo.inference import Inference
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import Records
+from rl_influence.ppo.rollout import collect, gae
 
 BOX = gym.spaces.Box
 ENVIRONMENTS = Path(__file__).parents[2] / "config" / "environments"

@@ -16,8 +16,9 @@ from benchmarks.sb3 import sb3_ppo
 from rl_influence import seeding
 from rl_influence.config import PPOConfig, load_environments
 from rl_influence.environments import make_env, make_sampler, tabular
-from rl_influence.networks import make_policy
-from rl_influence.ppo import Learner, collect
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.rollout import collect
 
 FROZENLAKE = load_environments(Path(__file__).parents[2] / "config" / "environments")["frozenlake"]
 ROUNDS, SEEDS = 12, range(5)

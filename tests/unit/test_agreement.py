@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rl_influence import snapshots, training
 from rl_influence.analysis.agreement import agreement, compare
 from rl_influence.attribution import FReturn
 from rl_influence.config import RunSpec
+from rl_influence.runs import snapshots, training
 
 
 def make_snapshot(folder, **ppo):

@@ -12,7 +12,7 @@ from torch import nn
 
 import oracles
 from rl_influence.attribution import AttributionError, FAction, FReturn, influence_scores, target_gradient, targets
-from rl_influence.networks import LogStd, make_policy
+from rl_influence.ppo.networks import LogStd, make_policy
 
 BACKENDS = (None, "jvp", "ghost", "per_record")
 Box, Discrete = gym.spaces.Box, gym.spaces.Discrete

@@ -12,9 +12,9 @@ from torch import nn
 import oracles
 from rl_influence.attribution import AttributionError, FAction, FReturn, Step, influence_scores, tracin_scores
 from rl_influence.config import PPOConfig
-from rl_influence.networks import make_policy
-from rl_influence.ppo import Learner
-from rl_influence.records import Records
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import Records
 
 Box, Discrete = gym.spaces.Box, gym.spaces.Discrete
 N = 12

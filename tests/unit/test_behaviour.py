@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from rl_influence import snapshots, training
 from rl_influence.analysis.behaviour import (
     BEHAVIOURS,
     Behaviour,
@@ -23,7 +22,8 @@ from rl_influence.analysis.behaviour import (
 from rl_influence.analysis.roughness import embeddings, roughness
 from rl_influence.attribution import FAction, influence_scores
 from rl_influence.config import ConfigError, RunSpec
-from rl_influence.provenance import ResultError
+from rl_influence.runs import snapshots, training
+from rl_influence.runs.store import ResultError
 
 WHATEVER = Behaviour("push right", "every record; median position", 1, lambda x: x[:, 0].astype(float))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_influence.checkpoints import Checkpoints, pack, unpack
-from rl_influence.provenance import ResultError
+from rl_influence.runs.checkpoints import Checkpoints, pack, unpack
+from rl_influence.runs.store import ResultError
 
 STATE = {
     "round": 3,
@@ -157,7 +157,7 @@ def test_a_second_owner_is_refused_until_the_first_lets_go(folder):
 def test_a_killed_owner_leaves_no_lock_behind(folder):
     code = f"""
 import os, signal
-from rl_influence.checkpoints import Checkpoints
+from rl_influence.runs.checkpoints import Checkpoints
 states = Checkpoints({str(folder)!r}, "f" * 64)
 print("locked", flush=True)
 signal.pause()

@@ -14,7 +14,7 @@ from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.statistics import Interval
 from rl_influence.analysis.tables import TABLES, make_tables
 from rl_influence.config import Config, ConfigError, parse, read_yaml
-from rl_influence.schemas import schemas
+from rl_influence.publish.schemas import schemas
 from synthetic import CATALOGUE, study, write_synthetic_study
 
 ROUNDS = 20

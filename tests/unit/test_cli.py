@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_influence import cli, training
+from rl_influence import cli
 from rl_influence.cli import main
+from rl_influence.runs import training
 
 ROOT = Path(__file__).parents[2]
 

@@ -30,7 +30,8 @@ from rl_influence.config import (
     parse,
     read_yaml,
 )
-from rl_influence.provenance import fingerprint, run_directory
+from rl_influence.runs.provenance import fingerprint
+from rl_influence.runs.store import run_directory
 
 ROOT = Path(__file__).parents[2]
 STUDY, METHODS, FROZENLAKE = "config.yaml", "methods.yaml", "environments/frozenlake.yaml"

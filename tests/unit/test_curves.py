@@ -9,7 +9,9 @@ import pytest
 
 from rl_influence.analysis import curves
 from rl_influence.config import Config, ConfigError
-from rl_influence.provenance import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, fingerprint, run_directory, sha256
+from rl_influence.runs.files import sha256
+from rl_influence.runs.provenance import fingerprint
+from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, run_directory
 from synthetic import CATALOGUE, study, write_run, write_synthetic_study
 
 SMALL = {"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0, 10], "rounds": 4}

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from rl_influence import seeding, snapshots, training
+from rl_influence import seeding
 from rl_influence.analysis import diagnosis
 from rl_influence.analysis.diagnosis import (
     advantage_errors,
@@ -28,6 +28,7 @@ from rl_influence.analysis.statistics import t_interval
 from rl_influence.analysis.true_advantages import exact_advantages
 from rl_influence.config import ConfigError, EnvironmentConfig, RunSpec
 from rl_influence.environments import make_env, tabular
+from rl_influence.runs import snapshots, training
 
 ENVIRONMENTS = {
     "frozenlake": {"gym_id": "FrozenLake-v1", "kwargs": {"map_name": "4x4", "is_slippery": False}},

@@ -11,12 +11,13 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrow, Polygon
 from PIL import Image
 
-from rl_influence import figures, training
+from rl_influence import figures
 from rl_influence.analysis import diagnosis
 from rl_influence.analysis.curves import KEY
-from rl_influence.analysis.latex import latex
 from rl_influence.config import Config, RunSpec
 from rl_influence.figures import diagnoses
+from rl_influence.publish.latex import latex
+from rl_influence.runs import training
 from synthetic import CATALOGUE
 
 NAMES = ("fig03_diagnosis", "fig08_minigrid", "fig09_records")

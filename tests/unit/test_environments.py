@@ -6,10 +6,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_influence.checkpoints import pack, unpack
 from rl_influence.config import ConfigError, EnvironmentConfig, load_environments
 from rl_influence.environments import check_environment, make_batch, make_env, make_sampler
 from rl_influence.environments.envpool_engine import HighwayMirror, envpool_arguments
+from rl_influence.runs.checkpoints import pack, unpack
 
 ENVIRONMENTS = load_environments(Path(__file__).parents[2] / "config/environments")
 

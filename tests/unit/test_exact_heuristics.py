@@ -5,12 +5,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from rl_influence import snapshots, training
 from rl_influence.analysis.diagnosis import true_advantages
 from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, RunSpec
-from rl_influence.records import Records
+from rl_influence.ppo.records import Records
+from rl_influence.runs import snapshots, training
+from rl_influence.runs.training import Clock, Trainer
 from rl_influence.selection import drop_by_advantage, select
-from rl_influence.training import Clock, Trainer
 from synthetic import CATALOGUE
 
 CONFIG = Config(CATALOGUE / "config.yaml")

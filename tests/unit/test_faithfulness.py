@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rl_influence import seeding, snapshots, training
+from rl_influence import seeding
 from rl_influence.analysis import faithfulness as module
 from rl_influence.analysis.faithfulness import (
     analyse,
@@ -21,6 +21,7 @@ from rl_influence.analysis.faithfulness import (
 )
 from rl_influence.config import RunSpec
 from rl_influence.environments import make_env, tabular
+from rl_influence.runs import snapshots, training
 
 
 def make_snapshot(folder, environment=None, **ppo):

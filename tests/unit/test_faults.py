@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from benchmarks.faults import Tally, files, runs
-from rl_influence import checkpoints, config, training
+from rl_influence import config
 from rl_influence.analysis import curves
 from rl_influence.config import ConfigError
+from rl_influence.runs import checkpoints, training
 
 
 def outcome(tally: Tally) -> tuple[int, int]:

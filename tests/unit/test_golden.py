@@ -2,7 +2,7 @@
 
 What a result is, is decided by its specification and that number. So a refactor never retrains anything, and a change
 of semantics cannot pass unnoticed: it fails here. If the change is meant, raise `RESULTS_VERSION` in
-`src/rl_influence/provenance.py` (which makes every committed result stale) and write the new values:
+`src/rl_influence/runs/provenance.py` (which makes every committed result stale) and write the new values:
 
     python tests/unit/test_golden.py
 """
@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from rl_influence.config import Config, RunSpec, parse
 from rl_influence.evaluation import evaluate
-from rl_influence.provenance import RESULTS_VERSION
-from rl_influence.training import Clock, Trainer
+from rl_influence.runs.provenance import RESULTS_VERSION
+from rl_influence.runs.training import Clock, Trainer
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Config(ROOT / "config/smoke.yaml")

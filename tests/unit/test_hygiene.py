@@ -84,7 +84,7 @@ def test_the_search_finds(source):
 
 def test_no_data_file_can_run_code():
     sources = {name: text for name, text in texts().items() if name.startswith(("src/", "workflow/", "benchmarks/"))}
-    assert "src/rl_influence/checkpoints.py" in sources
+    assert "src/rl_influence/runs/checkpoints.py" in sources
     found = {name: loads_code(text) for name, text in sources.items() if name.endswith(".py")}
     assert {name: calls for name, calls in found.items() if calls} == {}
     rules = [name for name in sources if name.endswith((".smk", "Snakefile"))]

@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from rl_influence.inference import Inference, is_repeatable
-from rl_influence.networks import make_policy
+from rl_influence.ppo.inference import Inference
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import is_repeatable
 
 BOX = gym.spaces.Box
 SPACES = {

@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rl_influence import seeding, snapshots, training
+from rl_influence import seeding
 from rl_influence.analysis import interventions
 from rl_influence.analysis.interventions import analyse, over_seeds, single_round
 from rl_influence.config import EvaluationConfig, RunSpec
 from rl_influence.environments import make_env, tabular
+from rl_influence.runs import snapshots, training
 
 
 def make_spec(kind="exact", episodes=40, **selection):

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from rl_influence.analysis.curves import load_study
-from rl_influence.analysis.latex import LATEX, escape, latex
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables
+from rl_influence.publish.latex import LATEX, escape, latex
 from synthetic import CATALOGUE, faithfulness_tables, study, write_synthetic_study
 
 GRID = (

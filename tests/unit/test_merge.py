@@ -9,8 +9,9 @@ import yaml
 
 from rl_influence.cli import main
 from rl_influence.config import Config
-from rl_influence.merge import check, merge
-from rl_influence.provenance import ResultError, run_directory, sha256
+from rl_influence.runs.files import sha256
+from rl_influence.runs.merge import check, merge
+from rl_influence.runs.store import ResultError, run_directory
 from synthetic import study, write_synthetic_study
 
 CONFIG = study({"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0, 1], "rounds": 3})

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_influence.config import ConfigError
-from rl_influence.networks import make_policy
+from rl_influence.ppo.networks import make_policy
 
 BOX = gym.spaces.Box
 CONTINUOUS = BOX(-1, 1, (4,), np.float32)

@@ -6,20 +6,12 @@ import pytest
 import torch
 
 from rl_influence.config import PPOConfig
-from rl_influence.fast_mlp import FlatParameters
-from rl_influence.inference import Inference
-from rl_influence.networks import make_policy
-from rl_influence.ppo import (
-    Learner,
-    Optimizer,
-    TrainingError,
-    collect,
-    distinct_observations,
-    gae,
-    minibatches,
-    normalize,
-)
-from rl_influence.records import Records
+from rl_influence.ppo.inference import Inference
+from rl_influence.ppo.kernels import FlatParameters
+from rl_influence.ppo.learner import Learner, Optimizer, minibatches, normalize
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import Records, TrainingError, distinct_observations
+from rl_influence.ppo.rollout import collect, gae
 
 BOX = gym.spaces.Box
 SPACES = {

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rl_influence.config import Run, load_run_spec
-from rl_influence.progress import cpu_seconds, duration, progress
-from rl_influence.provenance import TIMING_COLUMNS, run_directory
+from rl_influence.runs.progress import cpu_seconds, duration, progress
+from rl_influence.runs.store import TIMING_COLUMNS, run_directory
 
 CONFIG = Path(__file__).parents[2] / "config/config.yaml"
 HEADER = ",".join(TIMING_COLUMNS) + "\n"

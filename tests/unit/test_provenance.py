@@ -10,21 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import create_model
 
-from rl_influence import provenance
 from rl_influence.config import Run, RunSpec, load_run_spec, parse
-from rl_influence.provenance import (
-    ResultError,
-    StaleResultError,
-    check_run,
-    code_fingerprint,
-    fingerprint,
-    imported_modules,
-    manifest,
-    run_directory,
-    sha256,
-    write_atomic,
-)
+from rl_influence.config.models import added
+from rl_influence.runs import provenance
+from rl_influence.runs.files import sha256, write_atomic
+from rl_influence.runs.provenance import code_fingerprint, fingerprint, imported_modules, manifest
+from rl_influence.runs.store import ResultError, StaleResultError, check_run, run_directory
 
 ROOT = Path(__file__).parents[2]
 SPEC = load_run_spec(environment="acrobot", method="td_error", seed=0, config=ROOT / "config/config.yaml")
@@ -107,6 +100,34 @@ def test_every_field_of_the_specification_was_thought_of():
     assert len(type(SPEC.environment).model_fields) == 13 and len(type(SPEC.selection).model_fields) == 4
 
 
+def test_a_key_that_is_added_later_changes_no_fingerprint_where_it_is_at_its_default():
+    later = create_model("Later", __base__=type(SPEC.ppo), key=(float, added(1.0, ge=0)))
+    spec = create_model("LaterSpec", __base__=RunSpec, ppo=(later, ...))
+
+    def with_key(**ppo) -> RunSpec:
+        data = SPEC.model_dump()
+        return spec(**data | {"ppo": data["ppo"] | ppo})
+
+    assert fingerprint(with_key()) == fingerprint(with_key(key=1)) == fingerprint(SPEC)
+    assert fingerprint(with_key(key=2)) != fingerprint(SPEC)
+    assert with_key(key=2).result_key()["ppo"]["key"] == 2
+
+
+COMMITTED = sorted((ROOT / "results").glob("*/runs/*/*/*/manifest.json"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: "/".join(path.parts[-5:-1]))
+def test_committed_results_keep_their_fingerprints(path):
+    """If one fails, the change would make hours of results stale: only what those runs met may raise a version."""
+    record = json.loads(path.read_text())
+    assert fingerprint(RunSpec(**record["spec"])) == record["fingerprint"]
+    assert path.parent.name == f"seed{record['spec']['seed']}-{record['fingerprint'][:8]}"
+
+
+def test_there_are_committed_results_to_keep():
+    assert len(COMMITTED) > 100
+
+
 def test_another_results_version_is_another_result(monkeypatch):
     before = fingerprint(SPEC)
     monkeypatch.setattr(provenance, "RESULTS_VERSION", provenance.RESULTS_VERSION + 1)
@@ -121,7 +142,7 @@ def test_a_runs_folder():
 
 def test_fingerprints_do_not_depend_on_the_process():
     code = (
-        "from rl_influence.config import load_run_spec; from rl_influence.provenance import *;"
+        "from rl_influence.config import load_run_spec; from rl_influence.runs.provenance import *;"
         f"print(fingerprint(load_run_spec(environment='acrobot', method='td_error', seed=0,"
         f" config={str(ROOT / 'config/config.yaml')!r})), code_fingerprint())"
     )
@@ -134,7 +155,7 @@ def test_fingerprints_do_not_depend_on_the_process():
 
 
 def test_the_code_hash_covers_what_training_imports_and_nothing_else():
-    modules = set(imported_modules("rl_influence.training"))
+    modules = set(imported_modules("rl_influence.runs.training"))
     for name in ("ppo", "selection", "attribution", "environments.envpool_engine", "analysis.true_advantages"):
         assert f"rl_influence.{name}" in modules
     for name in ("cli", "progress", "schemas", "figures", "analysis.tables"):
@@ -158,7 +179,7 @@ def test_imports_are_followed_in_every_form(tmp_path, monkeypatch):
     for name, source in sources.items():
         (package / name).parent.mkdir(exist_ok=True, parents=True)
         (package / f"{name}.py").write_text(source)
-    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    monkeypatch.setattr(provenance, "__file__", str(package / "runs" / "provenance.py"))
     found = {name.removeprefix("rl_influence.") for name in imported_modules("rl_influence.start")}
     assert found == {"rl_influence", "start", "a", "b", "c", "d", "deep", "deep.inner", "deep.sibling"}
 

@@ -16,7 +16,7 @@ from rl_influence.analysis.registry import (
     study_tables,
 )
 from rl_influence.config import AnalysisName, Config, ConfigError
-from rl_influence.provenance import fingerprint as run_fingerprint
+from rl_influence.runs.provenance import fingerprint as run_fingerprint
 from synthetic import CATALOGUE
 
 GRID = [

@@ -18,8 +18,9 @@ from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
-from rl_influence.provenance import ResultError, fingerprint, run_directory
-from rl_influence.report import SHOWN, _readable, markdown, render, write_report
+from rl_influence.publish.report import SHOWN, _readable, markdown, render, write_report
+from rl_influence.runs.provenance import fingerprint
+from rl_influence.runs.store import ResultError, run_directory
 from synthetic import CATALOGUE, write_synthetic_study
 
 REPOSITORY = CATALOGUE.parent

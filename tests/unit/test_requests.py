@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.requests import HEADER, render, table
 from rl_influence.config import Config
-from rl_influence.progress import cpu_seconds
+from rl_influence.runs.progress import cpu_seconds
 from synthetic import write_synthetic_study
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_influence.analysis.roughness import embeddings, roughness, roughness_table
-from rl_influence.networks import make_policy
+from rl_influence.ppo.networks import make_policy
 
 
 def slow(influence, embedding, u, sigma=None):

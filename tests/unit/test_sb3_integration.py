@@ -25,9 +25,9 @@ from rl_influence.integrations.sb3 import (
     score_rollout,
     train_and_score,
 )
-from rl_influence.networks import make_policy
-from rl_influence.ppo import Learner
-from rl_influence.records import Records
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import Records
 from rl_influence.selection import Selection, drop_most_negative, score
 
 NAMES = {  # ours -> Stable-Baselines3's

@@ -6,17 +6,17 @@ import jsonschema
 import pytest
 import yaml
 
-from rl_influence.analysis.latex import LATEX
 from rl_influence.config import FigureName, TableName
 from rl_influence.figures import FIGURES
-from rl_influence.schemas import SECTIONS, files, schemas
+from rl_influence.publish.latex import LATEX
+from rl_influence.publish.schemas import SECTIONS, files, schemas
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("path", files(), ids=str)
 def test_generated_files_are_up_to_date(path):
-    assert (ROOT / path).read_text() == files()[path], "run python -m rl_influence.schemas"
+    assert (ROOT / path).read_text() == files()[path], "run python -m rl_influence.publish.schemas"
 
 
 @pytest.mark.parametrize(

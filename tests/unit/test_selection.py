@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_influence.config import PPOConfig, RunSpec, SelectionConfig, load_run_spec
-from rl_influence.networks import make_policy
-from rl_influence.records import Records
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import Records
 from rl_influence.selection import (
     Selection,
     drop_by_advantage,

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from rl_influence import snapshots, training
 from rl_influence.analysis import single_rounds
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.registry import analysis_directory
 from rl_influence.analysis.single_rounds import load_analyses, run_analysis, source
 from rl_influence.analysis.tables import runs, write_table
 from rl_influence.config import Config
-from rl_influence.provenance import run_directory, snapshot_directory
+from rl_influence.runs import snapshots, training
+from rl_influence.runs.store import run_directory, snapshot_directory
 from synthetic import CATALOGUE, write_synthetic_study
 
 

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from rl_influence import seeding, snapshots, training
+from rl_influence import seeding
 from rl_influence.attribution import FAction, FReturn
-from rl_influence.checkpoints import unpack
 from rl_influence.cli import main
 from rl_influence.config import ConfigError, RunSpec
-from rl_influence.provenance import ResultError
+from rl_influence.runs import snapshots, training
+from rl_influence.runs.checkpoints import unpack
+from rl_influence.runs.store import ResultError
 from rl_influence.selection import Selection
 
 ROUNDS = (1, 2)
@@ -200,7 +201,7 @@ def test_errors_are_one_line(tmp_path):
 
 def test_another_versions_snapshot_is_refused(tmp_path, monkeypatch):
     training.take_snapshots(SPECS["iif"], [1], tmp_path, log=quiet)
-    monkeypatch.setattr("rl_influence.provenance.RESULTS_VERSION", 10**6)
+    monkeypatch.setattr("rl_influence.runs.provenance.RESULTS_VERSION", 10**6)
     with pytest.raises(ResultError, match="another version"):
         snapshots.load(tmp_path, 1)
 

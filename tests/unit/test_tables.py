@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from rl_influence.analysis.curves import load_study
-from rl_influence.analysis.latex import LATEX, escape, latex
 from rl_influence.analysis.reported import Reported, load_reported
 from rl_influence.analysis.statistics import minimum_detectable_effect
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import ConfigError
+from rl_influence.publish.latex import LATEX, escape, latex
 from synthetic import CATALOGUE, logistic, study, write_synthetic_study
 
 nan = np.nan

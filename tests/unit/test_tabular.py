@@ -19,7 +19,7 @@ from rl_influence.environments.tabular import (
     tabular_model,
     values_by_step,
 )
-from rl_influence.networks import make_policy
+from rl_influence.ppo.networks import make_policy
 
 MAP = ["SFFHF", "FHFFF", "FFFSF", "HFFFG"]  # not square, two starts
 FROZEN_LAKES = {

@@ -16,12 +16,13 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from rl_influence import training
 from rl_influence.analysis.curves import load_run
-from rl_influence.checkpoints import Checkpoints
 from rl_influence.config import RunSpec, load_run_spec, parse
-from rl_influence.provenance import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, fingerprint
-from rl_influence.training import Clock, Stopped, Trainer, TrainingError, run
+from rl_influence.runs import training
+from rl_influence.runs.checkpoints import Checkpoints
+from rl_influence.runs.provenance import fingerprint
+from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError
+from rl_influence.runs.training import Clock, Stopped, Trainer, TrainingError, run
 
 CONFIG = Path(__file__).parents[2] / "config/config.yaml"
 STEPS = {"frozenlake": 256, "acrobot": 128, "minigrid": 128, "highway": 64, "lunarlander": 128, "bipedalwalker": 128}

@@ -16,7 +16,7 @@ from rl_influence.analysis.true_advantages import (
     rollout_advantages,
 )
 from rl_influence.environments.tabular import tabular_model
-from rl_influence.records import Records
+from rl_influence.ppo.records import Records
 
 GAMMA = 0.9
 

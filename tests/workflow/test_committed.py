@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl_influence.config import Config
-from rl_influence.readme import render
+from rl_influence.publish.readme import render
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ import yaml
 
 from rl_influence.analysis.registry import ANALYSES, analysis_directory, analysis_files
 from rl_influence.config import Config
-from rl_influence.provenance import RUN_FILES, run_directory
+from rl_influence.runs.store import RUN_FILES, run_directory
 
 ROOT = Path(__file__).parents[2]
 

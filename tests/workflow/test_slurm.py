@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rl_influence.config import Config
-from rl_influence.provenance import run_directory
+from rl_influence.runs.store import run_directory
 
 pytestmark = pytest.mark.slow
 

@@ -1,5 +1,5 @@
 # Curves and analyses -> tables. One pass over the runs makes all of them; printed ones also as LaTeX.
-from rl_influence.analysis.latex import LATEX
+from rl_influence.publish.latex import LATEX
 from rl_influence.analysis.registry import check_tables, study_tables
 from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
 

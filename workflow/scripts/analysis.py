@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rl_influence.analysis.single_rounds import run_analysis
 from rl_influence.config import Analysis, ConfigError
-from rl_influence.ppo import TrainingError
-from rl_influence.provenance import ResultError
+from rl_influence.ppo.records import TrainingError
+from rl_influence.runs.store import ResultError
 
 analysis = Analysis(**snakemake.params.analysis)  # noqa: F821  (snakemake puts its object here)
 with open(snakemake.log[0], "w") as log:  # noqa: F821

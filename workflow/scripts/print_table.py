@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.latex import latex
 from rl_influence.analysis.single_rounds import source
 from rl_influence.config import Config
-from rl_influence.provenance import write_atomic
+from rl_influence.publish.latex import latex
+from rl_influence.runs.files import write_atomic
 
 table = Path(snakemake.input.table)  # noqa: F821  (snakemake puts its object here)
 config = Config(snakemake.config)  # noqa: F821

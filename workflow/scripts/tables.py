@@ -6,7 +6,7 @@ from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.registry import damage
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
-from rl_influence.provenance import run_directory
+from rl_influence.runs.store import run_directory
 
 study = load_study(Config(snakemake.config))  # noqa: F821  (snakemake puts its object here)
 with open(snakemake.log[0], "w") as log:  # noqa: F821

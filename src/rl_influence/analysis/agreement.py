@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rl_influence import snapshots
 from rl_influence.analysis.statistics import over_seeds, spearman, why_undefined
 from rl_influence.attribution import FReturn
 from rl_influence.config import RunSpec
+from rl_influence.runs import snapshots
+from rl_influence.runs.snapshots import Snapshot
 from rl_influence.selection import number_dropped
-from rl_influence.snapshots import Snapshot
 
 TABLES = ("agreement",)
 

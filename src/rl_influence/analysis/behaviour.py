@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rl_influence import snapshots
 from rl_influence.analysis.diagnosis import extreme_records
 from rl_influence.analysis.geometry import LANE, vehicles
 from rl_influence.analysis.roughness import NEIGHBOURS, embeddings, roughness_table
 from rl_influence.attribution import FAction
 from rl_influence.config import ConfigError, RunSpec
+from rl_influence.runs import snapshots
 
 TABLES = ("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets")
 THIRDS = ("first", "middle", "last")

@@ -14,16 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.config import Config, ConfigError, Run, RunSpec
-from rl_influence.provenance import (
-    CURVE_COLUMNS,
-    RESULTS_VERSION,
-    RUN_FILES,
-    TIMING_COLUMNS,
-    ResultError,
-    check_run,
-    fingerprint,
-    run_directory,
-)
+from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
+from rl_influence.runs.store import CURVE_COLUMNS, RUN_FILES, TIMING_COLUMNS, ResultError, check_run, run_directory
 
 KEY = ["environment", "method", "seed"]
 VERSIONS = ("python", "numpy", "torch", "gymnasium")

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from rl_influence import seeding, snapshots
+from rl_influence import seeding
 from rl_influence.analysis.statistics import over_seeds, spearman
 from rl_influence.analysis.true_advantages import (
     RecordStates,
@@ -35,7 +35,8 @@ from rl_influence.analysis.true_advantages import (
 from rl_influence.config import ConfigError, RunSpec
 from rl_influence.environments.tabular import TabularModel, policy_probabilities
 from rl_influence.evaluation import exact_model
-from rl_influence.snapshots import Snapshot
+from rl_influence.runs import snapshots
+from rl_influence.runs.snapshots import Snapshot
 
 TABLES = ("diagnosis", "diagnosis_by_rank", "diagnosis_grid", "diagnosis_map", "diagnosis_records")
 SOURCES = ("buffer", "rollouts", "exact")

@@ -18,12 +18,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rl_influence import seeding, snapshots
+from rl_influence import seeding
 from rl_influence.analysis.statistics import mean_columns
 from rl_influence.config import EvaluationConfig, RunSpec
 from rl_influence.evaluation import evaluate
+from rl_influence.runs import snapshots
+from rl_influence.runs.snapshots import Snapshot
 from rl_influence.selection import drop_most_negative
-from rl_influence.snapshots import Snapshot
 
 TABLES = ("interventions",)
 EPISODES = 200  # per test return where it is sampled; the paper has 1000

@@ -23,8 +23,9 @@ from pathlib import Path
 from types import ModuleType
 
 from rl_influence.config import Analysis, Config, ConfigError
-from rl_influence.provenance import RUN_FILES, ResultError, check_run, run_directory, sha256
-from rl_influence.provenance import fingerprint as run_fingerprint
+from rl_influence.runs.files import sha256
+from rl_influence.runs.provenance import fingerprint as run_fingerprint
+from rl_influence.runs.store import RUN_FILES, ResultError, check_run, run_directory
 
 LISTS = ("analyses", "missing_analyses")  # tables of what the study expects, and of what is not there
 MANIFEST = "manifest.json"

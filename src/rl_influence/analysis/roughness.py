@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from scipy.spatial.distance import pdist, squareform
 
-from rl_influence.networks import ActorCritic
+from rl_influence.ppo.networks import ActorCritic
 
 NEIGHBOURS = (20, 50, 100)  # u; the paper says 20 to 100
 

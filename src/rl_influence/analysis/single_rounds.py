@@ -19,15 +19,10 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.config import Analysis, Config
-from rl_influence.provenance import (
-    ResultError,
-    code_fingerprint,
-    package_versions,
-    processor,
-    sha256,
-    write_atomic,
-)
-from rl_influence.provenance import fingerprint as run_fingerprint
+from rl_influence.runs.files import sha256, write_atomic
+from rl_influence.runs.provenance import code_fingerprint, package_versions, processor
+from rl_influence.runs.provenance import fingerprint as run_fingerprint
+from rl_influence.runs.store import ResultError
 
 from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind
 from .registry import (
@@ -68,8 +63,8 @@ def run_analysis(
     import torch  # loading a study's tables needs none of these
     from threadpoolctl import threadpool_limits
 
-    from rl_influence import snapshots
-    from rl_influence.training import take_snapshots
+    from rl_influence.runs import snapshots
+    from rl_influence.runs.training import take_snapshots
 
     spec, snapshot_dir, output_dir = analysis.run.spec, Path(snapshot_dir), Path(output_dir)
     with _lock(snapshot_dir):

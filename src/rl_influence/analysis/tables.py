@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from rl_influence.config import Config, choose
-from rl_influence.provenance import write_atomic
+from rl_influence.runs.files import write_atomic
 
 from .contrasts import controls
 from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, iif_sweep, reference_method

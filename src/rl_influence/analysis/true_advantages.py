@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from rl_influence.environments.tabular import TabularModel, policy_chain, policy_probabilities, values_by_step
-from rl_influence.ppo import gae
-from rl_influence.records import Records
+from rl_influence.ppo.records import Records
+from rl_influence.ppo.rollout import gae
 
 NEGLIGIBLE_DISCOUNT = 1e-6  # rollouts end where what follows is discounted by less
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl_influence.attribution.policies import AttributionError, first_line, gradients, log_prob, parameters
-from rl_influence.networks import LogStd
+from rl_influence.ppo.networks import LogStd
 
 Direction = dict[str, Tensor]  # parameter name -> tensor of its shape; parameters that are missing stand still
 

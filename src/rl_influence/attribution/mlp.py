@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_influence.attribution.targets import FReturn, Target
-from rl_influence.fast_mlp import ACTOR, Layers, log_softmax
-from rl_influence.networks import HIDDEN, LOG_2PI, ActorCritic
+from rl_influence.ppo.kernels import ACTOR, Layers, log_softmax
+from rl_influence.ppo.networks import HIDDEN, LOG_2PI, ActorCritic
 
 LAYERS = [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
 

@@ -24,7 +24,7 @@ from rl_influence.attribution.policies import (
     parameters,
     tensor,
 )
-from rl_influence.ppo import distinct_observations
+from rl_influence.ppo.records import distinct_observations
 
 Target = Callable[[nn.Module], Tensor]
 CHUNK_BYTES = 2**23  # of observations that share a pass: 297 stacked frames of Pong; grids and vectors fit in one

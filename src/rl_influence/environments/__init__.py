@@ -10,7 +10,7 @@ from rl_influence.config import ConfigError, EnvironmentConfig
 from rl_influence.environments.gymnasium_engine import GymnasiumBatch, GymnasiumSampler, make_env
 from rl_influence.environments.sampler import Sampler
 from rl_influence.environments.tabular import tabular_model
-from rl_influence.networks import make_policy
+from rl_influence.ppo.networks import make_policy
 
 __all__ = ["Sampler", "check_environment", "make_batch", "make_env", "make_sampler"]
 

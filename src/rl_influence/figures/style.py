@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rl_influence.config import Config
-from rl_influence.provenance import write_atomic
+from rl_influence.runs.files import write_atomic
 
 WIDTH = 5.5  # inches: the text width of a one-column paper
 NARROW = 3.3

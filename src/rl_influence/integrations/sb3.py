@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_influence.attribution import AttributionError, FReturn, Step, Target, influence_scores, tracin_scores
-from rl_influence.ppo import minibatches
+from rl_influence.ppo.learner import minibatches
 from rl_influence.selection import drop_most_negative, normalize_in_minibatches
 
 try:

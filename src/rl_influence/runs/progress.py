@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rl_influence.config import Run
-from rl_influence.provenance import run_directory
+from rl_influence.runs.store import run_directory
 
 
 def progress(study: str, runs: Iterable[Run], cores: int, root: str | Path = ".") -> str:

@@ -1,4 +1,4 @@
-"""The README's tables, written from the committed results: `python -m rl_influence.readme`.
+"""The README's tables, written from the committed results: `python -m rl_influence.publish.readme`.
 
 Each block stands between `<!-- NAME -->` and `<!-- end -->`; a test fails when a block differs from the results.
 """

@@ -19,22 +19,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rl_influence.config import Run, RunSpec
+from rl_influence.config import RunSpec
 
 RESULTS_VERSION = 1  # raise by hand whenever training or scoring gives other numbers, and regenerate the golden runs
 
-CURVE_COLUMNS = ("round", "env_steps", "test_return", "test_return_se", "records_kept", "updates")
-TIMING_COLUMNS = ("round", "sampling_s", "influence_s", "optimise_s", "evaluate_s")
-RUN_FILES = ("curve.csv", "timing.csv", "manifest.json")
 PACKAGES = ("numpy", "torch", "gymnasium", "minigrid", "highway-env", "ale-py", "box2d", "envpool", "scipy")
-
-
-class ResultError(RuntimeError):
-    """A result file that cannot be used; the message is one line that names it."""
-
-
-class StaleResultError(ResultError):
-    """A result of another configuration or of other numerical semantics."""
 
 
 def fingerprint(spec: RunSpec) -> str:
@@ -43,19 +32,8 @@ def fingerprint(spec: RunSpec) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-def run_directory(study: str, run: Run) -> Path:
-    """A run's folder, relative to the folder that holds `results/`."""
-    return Path("results", study, "runs", run.environment, run.method, f"seed{run.seed}-{fingerprint(run.spec)[:8]}")
-
-
-def snapshot_directory(study: str, run: Run) -> Path:
-    """Folder of a run's snapshots, relative to the folder that holds `results/`."""
-    directory = run_directory(study, run)
-    return Path("results", study, "snapshots", run.environment, run.method, directory.name)
-
-
 @functools.cache
-def code_fingerprint(start: str = "rl_influence.training") -> str:
+def code_fingerprint(start: str = "rl_influence.runs.training") -> str:
     """Hash of the package's modules that training (or `start`) imports, whoever starts it: the command line, a
     workflow, a test."""
     digest = hashlib.sha256()
@@ -66,7 +44,7 @@ def code_fingerprint(start: str = "rl_influence.training") -> str:
 
 def imported_modules(start: str) -> dict[str, Path]:
     """Modules of this package that `start` imports, directly or through others, also inside functions: name -> file."""
-    root, found, waiting = Path(__file__).parent.parent, {}, [start]
+    root, found, waiting = Path(__file__).parents[2], {}, [start]
     while waiting:
         name = waiting.pop()
         path = root / name.replace(".", "/")
@@ -131,62 +109,3 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def sha256(path: str | Path) -> str:
-    """Hash of a file's bytes."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-def write_atomic(path: str | Path, data: bytes) -> None:
-    """Writes a file so that a reader sees the old one or the whole new one, also after a power cut.
-
-    Raises:
-        OSError: naming the file, if it cannot be written; the old one is still there then.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:  # a full disk says so without saying where
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def check_run(directory: str | Path, spec: RunSpec) -> dict[str, Any]:
-    """A finished run's manifest, after checking that the folder holds this spec's result and nobody changed it.
-
-    Raises:
-        ResultError: for a missing, unreadable or altered file.
-        StaleResultError: for the result of another configuration or version.
-    """
-    path = Path(directory) / "manifest.json"
-    try:
-        recorded = json.loads(path.read_text(encoding="utf-8"))
-        files, found = dict(recorded["files_sha256"]), recorded["fingerprint"]
-    except FileNotFoundError:
-        raise ResultError(f"{path}: missing") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ResultError(f"{path}: not a manifest ({type(error).__name__})") from None
-    if found != fingerprint(spec):
-        raise StaleResultError(
-            f"{path}: belongs to another configuration or version (fingerprint {str(found)[:8]}, "
-            f"expected {fingerprint(spec)[:8]})"
-        )
-    for name in ("curve.csv", "timing.csv"):
-        path = path.with_name(name)
-        try:
-            same = files.get(name) == sha256(path)
-        except FileNotFoundError:
-            raise ResultError(f"{path}: missing") from None
-        except OSError as error:
-            raise ResultError(f"{path}: cannot be read ({error.strerror})") from None
-        if not same:
-            raise ResultError(f"{path}: differs from the checksum in manifest.json (one of the two was altered)")
-    return recorded

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_influence.provenance import ResultError, write_atomic
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.store import ResultError
 
 State = dict[str, Any]  # str -> np.ndarray, or anything JSON can hold
 

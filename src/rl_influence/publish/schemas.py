@@ -1,6 +1,6 @@
 """JSON schemas of the configuration files and the table of their keys, both generated from the models in `config`.
 
-    python -m rl_influence.schemas        writes workflow/schemas/*.schema.json and config/README.md
+    python -m rl_influence.publish.schemas        writes workflow/schemas/*.schema.json and config/README.md
 
 The schemas serve editors; what is checked when a study runs are the models themselves. A test compares the files.
 """
@@ -28,7 +28,7 @@ from rl_influence.config import (
     SelectionConfig,
     StudyConfig,
 )
-from rl_influence.provenance import write_atomic
+from rl_influence.runs.files import write_atomic
 
 SECTIONS: dict[type[Closed], str] = {
     StudyConfig: "A study: `config/<name>.yaml`",
@@ -67,8 +67,8 @@ for numbers, and YAML's aliases are not read.
 `paper_reported.yaml` holds the numbers that the paper prints. They are shown beside ours and used nowhere else.
 `claims.yaml` holds what the paper claims and by which rules our numbers confirm it or not.
 
-The tables below are generated from the models in `src/rl_influence/config.py` and `analysis/claims.py` (`python -m
-rl_influence.schemas`), and so are the JSON schemas in `workflow/schemas/`, which editors can use: put
+The tables below are generated from the models in `src/rl_influence/config/` and `analysis/claims.py` (`python -m
+rl_influence.publish.schemas`), and so are the JSON schemas in `workflow/schemas/`, which editors can use: put
 `# yaml-language-server: $schema=../workflow/schemas/study.schema.json` on a study's first line.
 """
 

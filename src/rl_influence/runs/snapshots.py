@@ -4,7 +4,7 @@ The paper analyses single rounds (figures 3, 5, 8 to 11). A snapshot of round k 
 round's update: the buffer collected by theta^(k), theta^(k) itself with the optimiser, and the selection. Mini-batches
 follow from these and the run's seed. k = 0 is the first round, trained from the untrained policy.
 
-Files: `round_<k>.npz` in the folder of `provenance.snapshot_directory`, and `final.npz`, the policy after the last
+Files: `round_<k>.npz` in the folder of `store.snapshot_directory`, and `final.npz`, the policy after the last
 round (whose features the roughness of figures 4 and 10 uses). Compressed, checksummed, without pickle
 (`checkpoints.pack`).
 """
@@ -23,12 +23,14 @@ import torch
 
 from rl_influence import seeding
 from rl_influence.attribution import FReturn, Target, influence_scores, tracin_scores
-from rl_influence.checkpoints import State, pack, unpack
 from rl_influence.config import ConfigError, RunSpec
-from rl_influence.networks import ActorCritic, make_policy
-from rl_influence.ppo import Learner
-from rl_influence.provenance import ResultError, fingerprint, write_atomic
-from rl_influence.records import Records
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import ActorCritic, make_policy
+from rl_influence.ppo.records import Records
+from rl_influence.runs.checkpoints import State, pack, unpack
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.provenance import fingerprint
+from rl_influence.runs.store import ResultError
 from rl_influence.selection import Selection, normalize_in_minibatches, score
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_influence.networks import LOG_2PI, ActorCritic, OneHot
+from rl_influence.ppo.networks import LOG_2PI, ActorCritic, OneHot
 
 CHUNK = 256  # images that pass the extractor together: activations for 84x84 pixels then stay near 15 MB
 

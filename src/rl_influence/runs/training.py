@@ -18,24 +18,19 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from rl_influence import seeding, snapshots
-from rl_influence.checkpoints import Checkpoints
+from rl_influence import seeding
 from rl_influence.config import RunSpec
 from rl_influence.environments import make_sampler
 from rl_influence.evaluation import evaluate, exact_model
-from rl_influence.networks import make_policy
-from rl_influence.ppo import Learner, TrainingError, collect
-from rl_influence.provenance import (
-    CURVE_COLUMNS,
-    TIMING_COLUMNS,
-    ResultError,
-    StaleResultError,
-    check_run,
-    fingerprint,
-    manifest,
-    now,
-    write_atomic,
-)
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import TrainingError
+from rl_influence.ppo.rollout import collect
+from rl_influence.runs import snapshots
+from rl_influence.runs.checkpoints import Checkpoints
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.provenance import fingerprint, manifest, now
+from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, StaleResultError, check_run
 from rl_influence.selection import needs_scores, needs_true_advantages, score, select, true_advantages
 
 CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses these and the current round

@@ -1,7 +1,7 @@
-"""PPO (Schulman et al. 2017) as Stable-Baselines3 does it: GAE, the clipped loss, the update of one round.
+"""PPO (Schulman et al. 2017) as Stable-Baselines3 does it: the clipped loss and the update of one round.
 
 It differs in mechanism, not in numbers: parameters, gradients and optimiser state are single flat vectors, and the
-loss is differentiated by hand (`fast_mlp`). The tests compare losses, gradients and weights with Stable-Baselines3 over
+loss is differentiated by hand (`kernels`). The tests compare losses, gradients and weights with Stable-Baselines3 over
 whole rounds.
 """
 
@@ -14,92 +14,9 @@ import numpy as np
 import torch
 
 from rl_influence.config import PPOConfig
-from rl_influence.fast_mlp import FlatParameters, MLPKernel
-from rl_influence.inference import Inference, is_repeatable
-from rl_influence.networks import ActorCritic
-from rl_influence.records import Records
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message says where it stopped and why."""
-
-
-def gae(
-    rewards: np.ndarray,
-    values: np.ndarray,
-    next_values: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    *,
-    gamma: float,
-    gae_lambda: float,
-) -> np.ndarray:
-    """Generalised advantage estimates (Schulman et al. 2016).
-
-    Args:
-        rewards, values, next_values, terminated, truncated: (T,) or (T, envs). `next_values[t]` is the value of the
-            observation that step t really led to: the final one, never that of the reset.
-
-    Returns:
-        advantages, float64, of the same shape. A terminated step is followed by nothing, a truncated one by its next
-        value; the recursion is cut at both.
-    """
-    rewards, values, next_values = (np.asarray(x, dtype=np.float64) for x in (rewards, values, next_values))
-    terminated, truncated = np.asarray(terminated, dtype=bool), np.asarray(truncated, dtype=bool)
-    delta = rewards + gamma * next_values * ~terminated - values
-    decay = gamma * gae_lambda * ~(terminated | truncated)
-    advantages = np.empty_like(delta)
-    following = np.zeros_like(delta[0]) if len(delta) else 0.0
-    for t in range(len(delta) - 1, -1, -1):
-        advantages[t] = following = delta[t] + decay[t] * following
-    return advantages
-
-
-def collect(sampler, policy: ActorCritic, n_steps: int, generator: np.random.Generator, config: PPOConfig) -> Records:
-    """One round's buffer: n_steps consecutive steps of the sampler's environment, episodes going on across rounds.
-
-    Args:
-        sampler: see `environments.make_sampler`.
-        generator: action noise.
-    """
-    inference = Inference(policy)
-    noise = inference.noise(n_steps, generator)
-    observations, actions, final_observations, final_steps = [], [], [], []
-    rewards = np.empty(n_steps)
-    terminated, truncated = np.zeros(n_steps, dtype=bool), np.zeros(n_steps, dtype=bool)
-    for t in range(n_steps):
-        observation = np.asarray(sampler.observation)
-        action = inference.step(observation, noise[t])
-        rewards[t], next_observation, terminated[t], truncated[t] = sampler.step(action)
-        observations.append(observation)
-        actions.append(action)
-        if terminated[t] or truncated[t] or t == n_steps - 1:
-            final_observations.append(np.asarray(next_observation))
-            final_steps.append(t)
-    observations, actions = np.stack(observations), np.array(actions)
-    # Each distinct observation once: a batch rounds its rows differently, which would tell equal records apart, and
-    # rank them by rounding errors wherever a method sorts records.
-    distinct, row = distinct_observations(np.concatenate([observations, np.stack(final_observations)]))
-    log_probs = inference.log_probs(inference.outputs(distinct)[row[:n_steps]], actions)
-    values = inference.values(distinct)[row]
-    values, final_values = values[:n_steps], values[n_steps:]
-    next_values = np.append(values[1:], values[:1])  # within an episode the next observation is the next record's
-    next_values[final_steps] = final_values
-    advantages = gae(
-        rewards, values, next_values, terminated, truncated, gamma=config.gamma, gae_lambda=config.gae_lambda
-    )
-    return Records(
-        observations=observations,
-        actions=actions,
-        rewards=rewards.astype(values.dtype),
-        terminated=terminated,
-        truncated=truncated,
-        log_probs=log_probs,
-        values=values,
-        next_values=next_values,
-        advantages=advantages.astype(values.dtype),
-        returns=(advantages + values).astype(values.dtype),
-    )
+from rl_influence.ppo.kernels import FlatParameters, MLPKernel
+from rl_influence.ppo.networks import ActorCritic
+from rl_influence.ppo.records import Records, TrainingError, distinct_observations
 
 
 class Optimizer:
@@ -265,13 +182,3 @@ class Learner:
             return policy_loss, value_loss
 
         return gradient
-
-
-def distinct_observations(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct observations (m, ...) and each record's row among them (n,); large or real-valued ones all count."""
-    if len(observations) == 0 or not is_repeatable(observations[0]):
-        return observations, np.arange(len(observations))
-    rows = np.ascontiguousarray(observations).reshape(len(observations), -1)
-    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return observations[first], inverse.ravel()

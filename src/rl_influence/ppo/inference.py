@@ -10,15 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rl_influence.fast_mlp import MLPKernel
-from rl_influence.networks import ActorCritic
-
-REPEATABLE_BYTES = 1024  # integer observations up to this size are worth looking up; Pong's (28 kB) never repeat
-
-
-def is_repeatable(observation: np.ndarray) -> bool:
-    """Whether an observation belongs to a space so small that it is likely to occur again."""
-    return observation.dtype.kind in "iu" and observation.nbytes <= REPEATABLE_BYTES
+from rl_influence.ppo.kernels import MLPKernel
+from rl_influence.ppo.networks import ActorCritic
+from rl_influence.ppo.records import is_repeatable
 
 
 class Inference:

@@ -105,7 +105,7 @@ class ActorCritic(nn.Module):
 
     @property
     def is_mlp(self) -> bool:
-        """Two separate tanh MLPs: the case that `fast_mlp` computes by hand."""
+        """Two separate tanh MLPs: the case that `kernels` computes by hand."""
         return isinstance(self.features, nn.Identity)
 
     def inputs(self, observations: Tensor) -> Tensor:

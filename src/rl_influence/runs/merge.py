@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rl_influence.analysis.curves import leftover_runs, load_run, load_study
 from rl_influence.config import Config
-from rl_influence.provenance import RUN_FILES, ResultError, run_directory, write_atomic
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.store import RUN_FILES, ResultError, run_directory
 
 
 @dataclass(frozen=True)

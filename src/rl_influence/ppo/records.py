@@ -6,6 +6,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+REPEATABLE_BYTES = 1024  # integer observations up to this size are worth looking up; Pong's (28 kB) never repeat
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says where it stopped and why."""
+
 
 @dataclass
 class Records:
@@ -36,3 +42,18 @@ class Records:
 
     def __getitem__(self, indices: np.ndarray) -> Records:
         return Records(**{name: array[indices] for name, array in self.arrays().items()})
+
+
+def is_repeatable(observation: np.ndarray) -> bool:
+    """Whether an observation belongs to a space so small that it is likely to occur again."""
+    return observation.dtype.kind in "iu" and observation.nbytes <= REPEATABLE_BYTES
+
+
+def distinct_observations(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct observations (m, ...) and each record's row among them (n,); large or real-valued ones all count."""
+    if len(observations) == 0 or not is_repeatable(observations[0]):
+        return observations, np.arange(len(observations))
+    rows = np.ascontiguousarray(observations).reshape(len(observations), -1)
+    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return observations[first], inverse.ravel()

@@ -21,7 +21,9 @@ from rl_influence.analysis.registry import study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES, FOLDERS
-from rl_influence.provenance import ResultError, package_versions, write_atomic
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.provenance import package_versions
+from rl_influence.runs.store import ResultError
 
 SHOWN = {  # table -> title, what it says
     "efficiency": (

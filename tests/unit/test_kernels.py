@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_influence.fast_mlp import FlatParameters, MLPKernel, log_softmax
-from rl_influence.networks import make_policy
+from rl_influence.ppo.kernels import FlatParameters, MLPKernel, log_softmax
+from rl_influence.ppo.networks import make_policy
 
 BOX = gym.spaces.Box
 SPACES = {
@@ -152,7 +152,7 @@ def test_images_are_encoded_in_chunks(monkeypatch):
     policy, observations, _, _ = case("images", 1)
     kernel = MLPKernel(policy)
     whole = kernel.encode(observations)
-    monkeypatch.setattr("rl_influence.fast_mlp.CHUNK", 7)
+    monkeypatch.setattr("rl_influence.ppo.kernels.CHUNK", 7)
     assert len(observations) > 14
     np.testing.assert_allclose(kernel.encode(observations), whole, rtol=1e-12, atol=1e-14)
 

@@ -1,0 +1,334 @@
+"""Closed models of the configuration: environments, methods, a study, and one resolved `RunSpec` per run.
+
+Every model forbids unknown keys. A `RunSpec` is fully resolved: nothing that training reads depends on anything but it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from rl_influence.config.loading import IDENTIFIER
+
+Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
+Text = Annotated[str, Field(min_length=1)]
+Percent = Annotated[float, Field(gt=0, le=100)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
+# Listed here, and not read off the modules that make them, so that a study is checked without importing these.
+FigureName = Literal[
+    "fig03_diagnosis",
+    "fig04_highway",
+    "fig05_interventions",
+    "fig06_returns",
+    "fig06_efficiency",
+    "fig08_minigrid",
+    "fig09_records",
+    "fig10_acrobot",
+    "fig12_heuristics",
+    "fig13_td_error",
+    "fig14_p_sweep",
+    "fig15_adam",
+    "fig_controls",
+    "fig_faithfulness",
+    "fig_claims",
+]
+TableName = Literal[
+    "efficiency",
+    "final_returns",
+    "table_2",
+    "table_3",
+    "table_4",
+    "table_5",
+    "diagnosis_summary",
+    "agreement_summary",
+    "faithfulness_summary",
+]
+AnalysisName = Literal["diagnosis", "agreement", "behaviour", "interventions", "faithfulness"]
+
+
+def added(default: Any, **arguments: Any) -> Any:
+    """A field that came after results were committed: where it is at its default, it enters no fingerprint."""
+    return Field(default, exclude_if=lambda value: value == default, **arguments)
+
+
+class Closed(BaseModel):
+    """Refuses unknown keys, NaN and infinity, and what pydantic would take for something else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, (set, frozenset)):  # its order changes from process to process
+            raise ValueError("expected a list")
+        booleans = cls.model_fields[info.field_name].annotation is bool
+        if not booleans and any(isinstance(x, bool) for x in (value if isinstance(value, (list, tuple)) else [value])):
+            raise ValueError("expected no boolean (true, false, yes, no, on, off)")
+        return value
+
+
+class PPOConfig(Closed):
+    """Hyperparameters of PPO: Stable-Baselines3's defaults with the paper's optimiser (section 5 and appendix B)."""
+
+    n_steps: Count = Field(2048, description="records collected per round, from one environment")
+    batch_size: Count = Field(64, description="records per mini-batch")
+    n_epochs: Count = Field(10, description="passes over the kept records per round")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="GAE's lambda")
+    clip_range: float = Field(0.2, gt=0, description="clip range of the probability ratio")
+    entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
+    value_coef: float = Field(0.5, ge=0, description="weight of the value loss")
+    max_grad_norm: float | None = Field(0.5, gt=0, description="clip range of the gradient's global norm; null: none")
+    normalize_advantage: bool = Field(True, description="normalise advantages within each mini-batch")
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="SGD without momentum, or Adam (eps 1e-5, as in SB3)")
+    learning_rate: float = Field(5e-3, gt=0, le=1000, description="step size")
+    drop_short_minibatch: bool = Field(
+        True, description="leave out an epoch's short last mini-batch, unless it is the epoch's only one"
+    )
+
+    @model_validator(mode="after")
+    def _batch_fits(self) -> PPOConfig:
+        if self.batch_size > self.n_steps:
+            raise ValueError(f"batch_size {self.batch_size} is larger than the buffer (n_steps {self.n_steps})")
+        return self
+
+
+class EvaluationConfig(Closed):
+    """How a policy's test return (undiscounted, stochastic policy) is measured."""
+
+    kind: Literal["exact", "batched", "episodes"] = Field(
+        description="exact: dynamic program over the model; batched: many copies at once; episodes: one by one"
+    )
+    episodes: Episodes = Field(100, description="test episodes per evaluation (not used by kind exact)")
+    every: Count = Field(1, description="evaluate every this many rounds; round 0 and the last always")
+    max_steps: Count = Field(100_000, description="steps after which an episode counts as unfinished")
+
+
+class EnvironmentConfig(Closed):
+    """A task, the network for it and the settings that the paper gives it."""
+
+    id: Identifier = Field(description="the file's name without .yaml")
+    label: Text = Field(description="name in figures and tables")
+    gym_id: Text = Field(description="id in gymnasium's registry")
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="arguments of gymnasium.make")
+    package: str = Field(
+        "gymnasium", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Python package that registers gym_id"
+    )
+    wrappers: tuple[Literal["image_only", "flatten", "atari"], ...] = Field((), description="applied in this order")
+    network: Literal["mlp", "minigrid_cnn", "nature_cnn"] = Field("mlp", description="see docs/method.md")
+    engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator that training samples from")
+    evaluation_engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator of test episodes")
+    rounds: Count = Field(description="training rounds K; curves have K + 1 points")
+    drop_percent: Percent = Field(description="the paper's p for this environment, in percent")
+    ppo: PPOConfig = Field(default_factory=PPOConfig, description="hyperparameters that differ from the defaults")
+    evaluation: EvaluationConfig = Field(description="how test returns are measured")
+
+    @field_validator("kwargs")
+    @classmethod
+    def _can_be_recorded(cls, value: dict) -> dict:
+        json.dumps(value)  # a ValueError for an integer of thousands of digits
+        for key in sorted({"id", "render_mode"} & {*value}):
+            raise ValueError(f"{key} is not for an environment's file")
+        return value
+
+
+EXACT_HEURISTICS = ("advantage_h1_exact", "advantage_h2_exact")
+COUNTED_BY_INFLUENCE = ("influence", "random", "difficulty")  # these drop as many records as IIF at their p
+
+
+class SelectionConfig(Closed):
+    """Which records of a round's buffer train (section 5 and appendix B of the paper; each kind: docs/method.md)."""
+
+    kind: Literal[
+        "all",
+        "influence",
+        "random",
+        "advantage_h1",
+        "advantage_h2",
+        "advantage_h1_exact",
+        "advantage_h2_exact",
+        "td_error",
+        "difficulty",
+    ] = Field(
+        description="all: none is dropped; influence: IIF; random: as many as IIF at its p, at random; advantage_h1, "
+        "advantage_h2: by estimated against Monte-Carlo advantages, or, with _exact, against true ones, which need an "
+        "exact model; td_error: all, drawn by priority; difficulty: as many as IIF, of highest and lowest reward"
+    )
+    drop_percent: Percent | Literal["chosen"] | None = Field(
+        None, description="p in percent, or `chosen`: the environment's own"
+    )
+    priority_exponent: float | None = Field(
+        None, ge=0, description="td_error only: sampling probability ~ priority to this power"
+    )
+    updates: Literal["own", "as_all", "as_influence"] = Field(
+        "own", description="updates per epoch: what its records give (own), or as many as PPO or as IIF takes"
+    )
+
+    @field_validator("drop_percent", mode="wrap")
+    @classmethod
+    def _one_message(cls, value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError("expected a number above 0 and at most 100, or chosen") from None
+
+    @model_validator(mode="after")
+    def _arguments_fit(self) -> SelectionConfig:
+        drops = self.kind not in ("all", "td_error")
+        if drops != (self.drop_percent is not None) and self.updates != "as_influence":
+            raise ValueError(f"selection {self.kind} {'needs' if drops else 'takes no'} drop_percent")
+        if self.updates == "as_influence" and self.drop_percent is None:
+            raise ValueError("updates as_influence needs drop_percent")
+        if (self.kind == "td_error") != (self.priority_exponent is not None):
+            raise ValueError("priority_exponent belongs to selection td_error, and only to it")
+        as_it_is = {"all": "as_all", "td_error": "as_all"} | dict.fromkeys(COUNTED_BY_INFLUENCE, "as_influence")
+        if self.updates == as_it_is.get(self.kind):
+            raise ValueError(f"updates {self.updates} is what selection {self.kind} does anyway; leave it out")
+        return self
+
+
+class PPOOverride(Closed):
+    """What a method may change of PPO; a key that is left out is the environment's."""
+
+    max_grad_norm: float | None = Field(
+        None,
+        gt=0,
+        description="instead of the environment's; null: no clipping",
+        json_schema_extra=lambda schema: schema.pop("default"),  # only a value that is written down counts
+    )
+
+
+class MethodConfig(Closed):
+    """How a method departs from standard PPO."""
+
+    label: Text = Field(description="name in figures and tables")
+    selection: SelectionConfig = Field(description="which records train")
+    ppo: PPOOverride = Field(default_factory=PPOOverride, description="what the method changes of PPO")
+
+
+def _no_repeats(value: tuple) -> tuple:
+    repeated = sorted({x for x in value if value.count(x) > 1})
+    if repeated:
+        raise ValueError(f"repeated: {', '.join(map(str, repeated))}")
+    return value
+
+
+class GridBlock(Closed):
+    """environments x methods x seeds, all combined, with optional overrides."""
+
+    environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
+    methods: tuple[Identifier, ...] = Field(min_length=1, description="ids in methods.yaml")
+    seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
+    rounds: Count | None = Field(None, description="instead of the environment's rounds")
+    evaluation_episodes: Episodes | None = Field(None, description="instead of the environment's episodes")
+    evaluation_every: Count | None = Field(None, description="instead of the environment's every")
+
+    _no_repeats = field_validator("environments", "methods", "seeds")(_no_repeats)
+
+
+class AnalysisBlock(Closed):
+    """An analysis of single rounds of some of the grid's runs. What a run is does not depend on it."""
+
+    analysis: AnalysisName = Field(description="what is computed, see docs/method.md")
+    environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
+    methods: tuple[Identifier, ...] = Field(("ppo",), min_length=1, description="ids in methods.yaml")
+    seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
+    rounds: tuple[Annotated[int, Field(ge=0, le=10**9)], ...] | Literal["all"] = Field(
+        description="rounds, 0 being the first, which the untrained policy collects; or `all`"
+    )
+
+    _no_repeats = field_validator("environments", "methods", "seeds")(_no_repeats)
+
+    @field_validator("rounds", mode="wrap")
+    @classmethod
+    def _some_rounds(cls, value: Any, handler: Any) -> Any:
+        try:
+            rounds = handler(value)
+        except ValidationError:
+            rounds = ()
+        if not rounds or (rounds != "all" and len(set(rounds)) < len(rounds)):
+            raise ValueError("expected a list of different rounds from 0 on, or all")
+        return rounds
+
+
+class StudyConfig(Closed):
+    """Which runs, and which figures and tables are made of them."""
+
+    study: Identifier = Field(description="name of the results folder")
+    grid: tuple[GridBlock, ...] = Field(min_length=1, description="blocks of runs; no run may be in two of them")
+    analyses: tuple[AnalysisBlock, ...] = Field((), description="analyses of single rounds of these runs")
+    figures: tuple[FigureName, ...] = Field((), description="figures to draw")
+    tables: tuple[TableName, ...] = Field((), description="tables to print (LaTeX); as CSV all are written")
+
+
+class RunSpec(Closed):
+    """Everything that decides a run's numbers. Its fingerprint (see `provenance`) names the run's folder."""
+
+    environment: EnvironmentConfig
+    selection: SelectionConfig
+    ppo: PPOConfig
+    rounds: Count
+    evaluation: EvaluationConfig
+    seed: Seed
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> RunSpec:
+        if self.selection.kind in EXACT_HEURISTICS and self.evaluation.kind != "exact":
+            raise ValueError(
+                f"selection {self.selection.kind} needs an environment with an exact model (evaluation kind exact, "
+                f"and not {self.evaluation.kind})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _resolved(self) -> RunSpec:
+        if self.selection.drop_percent == "chosen":
+            raise ValueError("drop_percent chosen is not resolved, see Config.resolve")
+        return self
+
+    @property
+    def drop_fraction(self) -> float:
+        """p as a fraction; 0 where the method has none."""
+        return (self.selection.drop_percent or 0.0) / 100
+
+    def result_key(self) -> dict[str, Any]:
+        """What the fingerprint covers: all but display names, values that are resolved elsewhere, and keys that were
+        `added` and are at their default."""
+        data = self.model_dump(mode="json")
+        for unused in ("label", "ppo", "rounds", "drop_percent", "evaluation"):
+            del data["environment"][unused]
+        return data
+
+
+class Run(Closed):
+    """A run's place in a study."""
+
+    environment: Identifier
+    method: Identifier
+    seed: Seed
+    spec: RunSpec
+
+
+class Analysis(Closed):
+    """An analysis of one run of a study.
+
+    Attributes:
+        rounds: the analysed rounds, rising.
+    """
+
+    name: AnalysisName
+    run: Run
+    rounds: tuple[int, ...]

@@ -1,0 +1,1 @@
+"""What people read: LaTeX tables, the blocks of the README, the HTML report, the schemas of the configuration."""
