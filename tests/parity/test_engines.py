@@ -5,6 +5,7 @@ Highway, Pong without sticky actions). Elsewhere by distribution: mean return an
 policy within their joint 99 % interval. Seeds are fixed, so nothing here fails by chance from one run to the next.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rl_influence.config import load_environments
+from rl_influence.config import EnvironmentConfig, EvaluationConfig, load_environments
 from rl_influence.environments import envpool_engine, gymnasium_engine, make_batch, make_env, make_sampler
 from rl_influence.environments.tabular import expected_return, tabular_model
 from rl_influence.evaluation import play
@@ -92,8 +93,8 @@ def test_acrobot_is_equal_step_by_step(swing):
     assert (steps < 500) == ends == swing
 
 
-def into_highway_env(pool, config):
-    """A highway-env in the state of envpool's, which is a mirror image (lanes counted from the other side)."""
+def into_highway_env(pool, config, copy=0):
+    """A highway-env in the state of one of envpool's copies, a mirror image (lanes counted from the other side)."""
     from highway_env.vehicle.behavior import IDMVehicle
 
     env = make_env(config)
@@ -101,7 +102,7 @@ def into_highway_env(pool, config):
     inner = env.unwrapped
     last = inner.config["lanes_count"] - 1
     inner.road.vehicles = []
-    for i, state in enumerate(pool._pool.debug_states([0])[0].vehicles):
+    for i, state in enumerate(pool._pool.debug_states([copy])[0].vehicles):
         placed = {
             "position": np.array([state.x, 4 * last - state.y]),
             "heading": -state.heading,
@@ -187,6 +188,130 @@ def test_pong_is_equal_frame_by_frame(monkeypatch):
         assert (rewards[0], [terminated[0], truncated[0]]) == (reward, ends)
         total += reward
     assert total < 0  # points were lost on the way
+
+
+# both flags at once: what envpool reports as a truncation alone
+
+CARTPOLE = EnvironmentConfig(
+    id="cartpole",
+    label="CartPole",
+    gym_id="CartPole-v1",
+    kwargs={"max_episode_steps": 9},
+    rounds=1,
+    drop_percent=50,
+    evaluation=EvaluationConfig(kind="batched"),
+)
+LIMITED = {"kwargs": {"max_episode_steps": 55}}
+
+
+def test_a_termination_on_the_time_limit_is_reported_step_by_step():
+    """CartPole pushed to one side falls at about the limit; every episode from the state in which envpool began it."""
+    sampler, env = make_sampler(CARTPOLE.model_copy(update={"engine": "envpool"}), 0), make_env(CARTPOLE)
+    rng, ends = np.random.default_rng(0), Counter()
+    env.reset(seed=0)
+    for _ in range(300):
+        env.reset()
+        env.unwrapped.state = sampler.observation.astype(float)
+        over = False
+        while not over:
+            action = int(rng.random() < 0.05)
+            reward, observation, *flags = sampler.step(action)
+            expected, *outcome, _ = env.step(action)
+            np.testing.assert_allclose(observation, expected, rtol=0, atol=1e-5)
+            assert [reward, *flags] == outcome
+            over = any(flags)
+        ends[tuple(flags)] += 1
+    assert len(ends) == 3 and min(ends.values()) > 20  # terminated, truncated, and both
+
+
+def test_lunarlander_terminates_on_the_time_limit_as_often_as_the_reference():
+    """With its engines off it falls for 50 to 90 steps."""
+    found = []
+    for engine in ("envpool", "gymnasium"):
+        sampler = make_sampler(on("lunarlander", engine, **LIMITED), 0)
+        ends = Counter(sampler.step(0)[2:] for _ in range(40_000))
+        assert ends[True, True] > 10
+        found.append(np.repeat([1.0, 0.0], [ends[True, True], ends[False, True]]))
+    assert_means_agree(*found)
+
+
+@pytest.mark.parametrize("name", ["lunarlander", "bipedalwalker"])
+def test_only_the_flags_know_of_the_time_limit(name):
+    """The same episodes with the limit at 55 and at its usual place: all is equal up to the cut, terminations too."""
+    sampler, rng, ends = make_sampler(on(name, "envpool", **LIMITED), 0), np.random.default_rng(2), Counter()
+    pool = envpool_engine.Pool(on(name, "envpool"), 64, np.random.SeedSequence(0, spawn_key=(0,)))
+    for copy in np.arange(60)[:, None]:
+        np.testing.assert_array_equal(pool.reset(copy)[0], sampler.observation)
+        over, step = False, 0
+        while not over:
+            action = rng.choice([0, 1, 3]) if name == "lunarlander" else rng.uniform(-1, 1, 4)
+            reward, observation, *flags = sampler.step(action)
+            observations, rewards, terminated, _ = pool.step(copy, np.array([action]))
+            step += 1
+            np.testing.assert_array_equal(observations[0], observation)
+            assert (rewards[0], [terminated[0], step == 55]) == (reward, flags)
+            over = any(flags)
+        ends[tuple(flags)] += 1
+    assert len(ends) == 3  # terminated, truncated, and both
+
+
+@pytest.mark.parametrize("name", ["highway", "pong"])
+def test_longer_episodes_begin_as_the_usual_ones(name):
+    """Nothing in observations and rewards depends on the limit that envpool is asked for."""
+    pools = [envpool_engine.Pool(CATALOGUE[name], 4, np.random.SeedSequence(5), uncut=uncut) for uncut in (False, True)]
+    ids, rng = np.arange(4), np.random.default_rng(3)
+    np.testing.assert_array_equal(*(pool.reset(ids) for pool in pools))
+    for _ in range(38):
+        actions = rng.choice(5, 4, p=[0.05, 0.4, 0.05, 0.05, 0.45])
+        expected, found = (pool.step(ids, actions) for pool in pools)
+        for a, b in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+        ids = ids[~found[2]]
+    assert len(ids)
+
+
+def test_highway_terminates_on_its_last_step_as_the_reference_does():
+    """A driver who is careful for 34 s, and then is not: two crashes in the 40th second, and a safe arrival."""
+
+    config = CATALOGUE["highway"]
+
+    def drive(compared):
+        """The ends of 50 episodes; those that are `compared` are driven in highway-env, too."""
+        sampler, rng, ends = make_sampler(config, 0), np.random.default_rng(0), []
+        while len(ends) < 50:
+            env = into_highway_env(sampler._pool, config, len(ends))[0] if len(ends) in compared else None
+            over = False
+            while not over:
+                careful = sampler.episode_step < 34
+                action = int(rng.choice(5, p=[0, 0.5, 0, 0, 0.5] if careful else [0.1, 0, 0.1, 0.8, 0]))
+                reward, observation, *flags = sampler.step(action)
+                over = any(flags)
+                if env:
+                    expected, value, *outcome, _ = env.step(action)
+                    np.testing.assert_allclose(observation, expected, rtol=0, atol=1e-6)
+                    assert reward == pytest.approx(value, abs=1e-6)
+                    assert flags == outcome
+            ends.append(tuple(flags))
+        return ends
+
+    ends = drive(())
+    both = [i for i, flags in enumerate(ends) if flags == (True, True)]
+    assert len(both) >= 3
+    drive({*both[:2], ends.index((False, True))})
+
+
+def test_minigrid_reaches_the_goal_on_the_last_step_as_the_reference_does():
+    sampler, env = make_sampler(on("minigrid", "envpool"), 0), make_env(CATALOGUE["minigrid"])
+    env.reset(seed=0)
+    for steps, last in ((256, (True, True)), (100, (True, False))):
+        env.reset()
+        path = [2] * 5 + [1] + [2] * 5
+        for action in [3] * (steps - len(path)) + path:
+            reward, observation, *flags = sampler.step(action)
+            expected, *outcome, _ = env.step(action)
+            np.testing.assert_array_equal(observation, expected)
+            assert [reward, *flags] == outcome
+        assert tuple(flags) == last
 
 
 # by distribution

@@ -134,6 +134,21 @@ def test_what_cannot_be_made_is_refused_in_one_line(fields, message):
             "wrapper atari needs an ALE/... id, not 'Acrobot-v1'",
         ),
         ({"gym_id": "highway-fast-v0", "kwargs": {"config": {}}}, "kwargs.config"),
+        ({"gym_id": "MiniGrid-Empty-8x8-v0", "kwargs": {"max_episode_steps": 50}}, "kwargs.max_episode_steps"),
+        ({"gym_id": "highway-v0", "kwargs": {"max_episode_steps": 9}}, "kwargs.max_episode_steps"),
+        (
+            {
+                "gym_id": "ALE/Pong-v5",
+                "wrappers": ["atari"],
+                "kwargs": {"repeat_action_probability": 0, "max_episode_steps": 9},
+            },
+            "kwargs.max_episode_steps",
+        ),
+        (
+            {"gym_id": "CartPole-v1", "kwargs": {"max_episode_steps": -1}},
+            "whole numbers from 1 on as max_episode_steps, not -1",
+        ),
+        ({"gym_id": "CartPole-v1", "kwargs": {"max_episode_steps": True}}, "max_episode_steps, not True"),
     ],
 )
 def test_what_envpool_cannot_do_is_refused_in_one_line(fields, message):
@@ -167,6 +182,8 @@ def test_a_check_finds_what_a_run_would_stumble_over():
         check_environment(environment("Acrobot-v1", evaluation={"kind": "exact"}))
     with pytest.raises(ConfigError, match="envpool has no Counter-v0"):
         check_environment(environment("Counter-v0", evaluation_engine="envpool"))
+    with pytest.deprecated_call(), pytest.raises(ConfigError, match="envpool has exit-v0 for test episodes only"):
+        check_environment(environment("exit-v0", package="highway_env", wrappers=["flatten"], engine="envpool"))
     with pytest.raises(ConfigError, match="envpool does not take .*'lanes_count': 'four'"):
         config = {"package": "highway_env", "wrappers": ["flatten"], "kwargs": {"config": {"lanes_count": "four"}}}
         make_sampler(environment("highway-v0", engine="envpool", **config), 0)

@@ -134,6 +134,26 @@ def test_another_results_version_is_another_result(monkeypatch):
     assert fingerprint(SPEC) != before
 
 
+@pytest.mark.parametrize("versions, name", [("ENGINE_VERSIONS", "gymnasium"), ("NETWORK_VERSIONS", "mlp")])
+def test_the_version_of_an_engine_or_network_counts_where_it_is_used_and_above_1(versions, name, monkeypatch):
+    before = fingerprint(SPEC)
+    monkeypatch.setitem(getattr(provenance, versions), "another", 2)
+    monkeypatch.setitem(getattr(provenance, versions), name, 1)
+    assert fingerprint(SPEC) == before
+    monkeypatch.setitem(getattr(provenance, versions), name, 2)
+    second = fingerprint(SPEC)
+    monkeypatch.setitem(getattr(provenance, versions), name, 3)
+    assert len({before, second, fingerprint(SPEC)}) == 3
+
+
+def test_an_engine_and_a_network_of_the_same_version_are_not_taken_for_one_another(monkeypatch):
+    monkeypatch.setitem(provenance.ENGINE_VERSIONS, "gymnasium", 2)
+    engine = fingerprint(SPEC)
+    monkeypatch.delitem(provenance.ENGINE_VERSIONS, "gymnasium")
+    monkeypatch.setitem(provenance.NETWORK_VERSIONS, "mlp", 2)
+    assert fingerprint(SPEC) != engine
+
+
 def test_a_runs_folder():
     run = Run(environment="acrobot", method="td_error", seed=0, spec=SPEC)
     name = f"results/s/runs/acrobot/td_error/seed0-{fingerprint(SPEC)[:8]}"

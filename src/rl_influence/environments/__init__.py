@@ -59,7 +59,7 @@ def check_environment(environment: EnvironmentConfig) -> None:
     if environment.evaluation.kind == "exact":
         tabular_model(env)
     env.close()
-    if "envpool" in (environment.engine, environment.evaluation_engine):
-        from rl_influence.environments.envpool_engine import EnvpoolBatch
-
-        EnvpoolBatch(environment, 1, 0)
+    if environment.engine == "envpool":
+        make_sampler(environment, 0)
+    if environment.evaluation_engine == "envpool":
+        make_batch(environment, 1, 0)

@@ -2,6 +2,10 @@
 
 A configuration is written for gymnasium; here its arguments are translated, and whatever envpool cannot do is refused.
 Resets are asked for explicitly, so envpool's automatic ones (a step that ignores its action) never occur.
+
+envpool tells of an episode's end and of its time limit in one flag: an episode that terminates on the limit's own step
+looks truncated, and PPO would go on from its last observation. So training asks for episodes that are longer than the
+limit, and cuts them itself.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from rl_influence.environments.gymnasium_engine import (
 )
 from rl_influence.environments.sampler import Sampler
 
+NO_LIMIT = 2**31 - 1  # envpool's max_episode_steps where it has none
 HIGHWAY_KEYS = (
     "lanes_count",
     "vehicles_count",
@@ -42,9 +47,17 @@ HIGHWAY_KEYS = (
 
 
 class Pool:
-    """Copies of an environment in envpool; observations, wrapped as configured, have one row per requested copy."""
+    """Copies of an environment in envpool; observations, wrapped as configured, have one row per requested copy.
 
-    def __init__(self, environment: EnvironmentConfig, copies: int, seed: np.random.SeedSequence):
+    With `uncut` its episodes go on for at least one step after the time limit, and the caller cuts them there.
+
+    Attributes:
+        limit: the step on which gymnasium truncates an episode (None: none does), if `uncut`.
+    """
+
+    def __init__(
+        self, environment: EnvironmentConfig, copies: int, seed: np.random.SeedSequence, *, uncut: bool = False
+    ):
         try:
             import envpool
         except ImportError:
@@ -60,10 +73,16 @@ class Pool:
         seeds = (seed.generate_state(copies) >> 1).tolist()
         arguments = envpool_arguments(environment)
         try:
+            config = envpool.make_spec(task, **arguments).config._asdict()
             if environment.gym_id == "highway-v0":
-                self._mirror = HighwayMirror(envpool.make_spec(task, **arguments).config._asdict())
+                self._mirror = HighwayMirror(config)
                 arguments |= self._mirror.arguments
+            if uncut:
+                self.limit, longer = _longer(environment, config)
+                arguments |= longer
             self._pool = envpool.make_gymnasium(task, num_envs=copies, num_threads=1, seed=seeds, **arguments)
+        except ConfigError:
+            raise
         except (RuntimeError, TypeError, ValueError) as error:  # values of a type that the C++ side does not take
             raise _refusal(environment, f"does not take {arguments} ({' '.join(str(error).split())[:200]})") from None
         with warnings.catch_warnings():
@@ -125,8 +144,11 @@ class EnvpoolSampler(Sampler):
         return self._first_observation()
 
     def _advance(self, action):
-        observations, rewards, terminated, truncated = self._pool.step(self._copy, np.asarray(action)[None])
-        return observations[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0])
+        observations, rewards, terminated, _ = self._pool.step(self._copy, np.asarray(action)[None])
+        step, limit, reward = self.episode_step + 1, self._pool.limit, float(rewards[0])
+        if reward > 0 and self._environment.gym_id.startswith("MiniGrid-"):
+            reward = 1 - 0.9 * (step / limit)  # there the limit, which is longer here, decides the reward
+        return observations[0], reward, bool(terminated[0]), step == limit
 
     def _next_episode(self):
         self._episode += 1
@@ -136,7 +158,7 @@ class EnvpoolSampler(Sampler):
 
     def _make_pool(self) -> None:
         sequence = np.random.SeedSequence(self._seed, spawn_key=(self._episode // self._copies,))
-        self._pool = Pool(self._environment, self._copies, sequence)
+        self._pool = Pool(self._environment, self._copies, sequence, uncut=True)
         self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
 
     def _first_observation(self):
@@ -167,8 +189,7 @@ def envpool_arguments(environment: EnvironmentConfig) -> dict:
     Raises:
         ConfigError: for an argument or a value that envpool does not have.
     """
-    kwargs, gym_id = dict(environment.kwargs), environment.gym_id
-    arguments = {"max_episode_steps": kwargs.pop("max_episode_steps")} if "max_episode_steps" in kwargs else {}
+    kwargs, gym_id, arguments = dict(environment.kwargs), environment.gym_id, {}
     if gym_id.startswith("ALE/"):
         if "atari" not in environment.wrappers:
             raise _refusal(environment, "has Atari games with the wrapper atari only")
@@ -189,15 +210,52 @@ def envpool_arguments(environment: EnvironmentConfig) -> dict:
         choices = ("is_slippery", "map_name")
     else:
         choices = ()
+    # Elsewhere it means something else here: nothing (highway), another reward (MiniGrid), steps and not frames (ALE).
+    limit = _registered_limit(gym_id)
+    if limit is not None:
+        choices += ("max_episode_steps",)
+        arguments["max_episode_steps"] = limit
+        value = kwargs.get("max_episode_steps", limit)
+        if type(value) is not int or value < 1:
+            raise _refusal(environment, f"takes whole numbers from 1 on as max_episode_steps, not {value!r}")
     for key in kwargs:
         if key not in choices:
             raise _refusal(
-                environment,
-                f"does not take kwargs.{key} for {gym_id}; choices: {', '.join((*choices, 'max_episode_steps'))}",
+                environment, f"does not take kwargs.{key} for {gym_id}; choices: {', '.join(choices) or 'none'}"
             )
     if "atari" in environment.wrappers and not gym_id.startswith("ALE/"):
         raise ConfigError(f"environment {environment.id}: wrapper atari needs an ALE/... id, not {gym_id!r}")
     return arguments | kwargs
+
+
+def _registered_limit(gym_id: str) -> int | None:
+    """The time limit that gymnasium's registry has for an id; environments that have their own have none there."""
+    spec = gym.registry.get(gym_id)
+    return spec and spec.max_episode_steps
+
+
+def _longer(environment: EnvironmentConfig, config: dict) -> tuple[int | None, dict]:
+    """The step on which gymnasium truncates an episode (None: none does), and arguments for longer ones.
+
+    Args:
+        config: of envpool's environment, as it would be without these arguments.
+
+    Raises:
+        ConfigError: if the limit cannot be moved.
+    """
+    gym_id, limit = environment.gym_id, config["max_episode_steps"]
+    if gym_id == "highway-v0":  # counts seconds, as highway-env does; max_episode_steps does nothing
+        if config["policy_frequency"] < 1:
+            raise _refusal(environment, f"does not take highway's config.policy_frequency {config['policy_frequency']}")
+        steps, seconds = 1, 1 / config["policy_frequency"]
+        while seconds < config["duration"]:
+            steps, seconds = steps + 1, seconds + 1 / config["policy_frequency"]
+        return steps, {"duration": config["duration"] + 1}
+    if limit == NO_LIMIT:
+        return None, {}
+    if _registered_limit(gym_id) is None and not gym_id.startswith(("ALE/", "MiniGrid-")):
+        raise _refusal(environment, f"has {gym_id} for test episodes only: a termination on its last step is not shown")
+    return limit, {"max_episode_steps": limit + 1}
 
 
 def _highway_arguments(environment: EnvironmentConfig, config: dict) -> dict:

@@ -1,9 +1,10 @@
 """What a result is: fingerprints, manifests, and the checks that a result passes before anything reads it.
 
-A result is stale when its fingerprint differs: a hash of the resolved spec and of `RESULTS_VERSION`. The fingerprint is
-part of the folder's name, so that results of different settings or semantics never overwrite or replace one another.
-The code hash and package versions are recorded and reported, but a refactor does not invalidate hours of work: golden
-runs in the tests tell whether the numbers changed.
+A result is stale when its fingerprint differs: a hash of the resolved spec, of `RESULTS_VERSION`, and of the versions
+of its engine and its network where these are above 1. The fingerprint is part of the folder's name, so that results of
+different settings or semantics never overwrite or replace one another. The code hash and package versions are recorded
+and reported, but a refactor does not invalidate hours of work: golden runs in the tests tell whether the numbers
+changed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from typing import Any
 from rl_influence.config import RunSpec
 
 RESULTS_VERSION = 1  # raise by hand whenever training or scoring gives other numbers, and regenerate the golden runs
+# Of what only some runs use; one that is above 1 enters their fingerprints, and no others.
+ENGINE_VERSIONS = {"envpool": 2}  # 2: terminations on the step of the time limit are seen
+NETWORK_VERSIONS: dict[str, int] = {}
 
 PACKAGES = ("numpy", "torch", "gymnasium", "minigrid", "highway-env", "ale-py", "box2d", "envpool", "scipy")
 
@@ -29,6 +33,13 @@ PACKAGES = ("numpy", "torch", "gymnasium", "minigrid", "highway-env", "ale-py", 
 def fingerprint(spec: RunSpec) -> str:
     """Hash (64 hex digits) of everything that decides a run's numbers."""
     key = {"results_version": RESULTS_VERSION, "spec": spec.result_key()}
+    used = {
+        "engine": ENGINE_VERSIONS.get(spec.environment.engine, 1),
+        "network": NETWORK_VERSIONS.get(spec.environment.network, 1),
+    }
+    versions = {name: version for name, version in used.items() if version > 1}
+    if versions:
+        key["versions"] = versions
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
