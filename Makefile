@@ -6,6 +6,8 @@
 # make bench       side by side with Stable-Baselines3; prints the ratios
 # make faults      runs killed, files damaged, disks full: hundreds of times; prints what went wrong
 # make resume      go on after snakemake itself was killed; make resume-slurm: the same on Slurm (docs/clusters.md)
+# make lint      ruff, snakefmt, mypy, schemas of .github, Dockerfile; make docs: the documentation as a site, in site/
+# make regenerate  golden runs, schemas, config/README.md and generated blocks anew
 # make clean-venv  remove the virtual environment
 
 PYTHON ?= python3
@@ -16,7 +18,7 @@ READY  := .venv/ready
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 export PYTHONHASHSEED := 0
 
-.PHONY: replicate figures report test bench faults resume resume-slurm clean-venv
+.PHONY: replicate figures report test bench faults resume resume-slurm lint docs regenerate clean-venv
 .DELETE_ON_ERROR:
 
 replicate: $(READY)
@@ -44,6 +46,22 @@ resume: $(READY)
 resume-slurm: $(READY)
 	$(BIN)/python workflow/scripts/resume.py --profile workflow/profiles/slurm --configfile $(CONFIG)
 
+lint: .venv-dev/ready
+	.venv-dev/bin/ruff check .
+	.venv-dev/bin/ruff format --check .
+	.venv-dev/bin/snakefmt --check --line-length 120 workflow
+	.venv-dev/bin/mypy --python-executable $(BIN)/python
+	.venv-dev/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	.venv-dev/bin/hadolint Dockerfile
+
+docs: .venv-dev/ready
+	NO_MKDOCS_2_WARNING=1 .venv-dev/bin/mkdocs build --quiet
+
+regenerate: $(READY)
+	$(BIN)/python -m rl_influence.publish.schemas
+	$(BIN)/python tests/unit/test_golden.py
+	$(BIN)/python -m rl_influence.publish.readme
+
 clean-venv:
 	rm -rf .venv
 
@@ -54,4 +72,10 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv-dev/ready: $(READY) requirements-dev.lock
+	rm -rf .venv-dev
+	$(PYTHON) -m venv .venv-dev
+	.venv-dev/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
 	touch $@
