@@ -10,6 +10,10 @@
 # make regenerate  golden runs, schemas, config/README.md and generated blocks anew
 # make clean-venv  remove the virtual environment
 
+ifneq ($(words $(CURDIR)),1)
+$(error the path of this folder has a space, with which Snakemake starts no job: $(CURDIR); move the folder)
+endif
+
 PYTHON ?= python3
 CORES  ?= all
 CONFIG ?= config/config.yaml
@@ -29,7 +33,7 @@ figures: $(READY)
 
 report: CONFIG = config/paper.yaml
 report: $(READY)
-	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile $(CONFIG) html_report
+	$(SNAKEMAKE) html_report --snakefile workflow/figures.smk --configfile $(CONFIG)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(if $(SLOW),,-m "not slow") $(TESTS)

@@ -1,0 +1,97 @@
+"""Every command that the Makefile and the documents tell a user to type is one that works."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+DOCUMENTS = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["make", "--dry-run", *arguments], cwd=folder, capture_output=True, text=True)
+
+
+def recipe(folder: Path, *arguments: str) -> list[list[str]]:
+    """The commands of a target but for those that install, each as a list of words."""
+    done = make(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.replace("\\\n", " ").splitlines()
+    return [shlex.split(line) for line in lines if not re.search(r"pip install|venv \.venv|version_info|^touch", line)]
+
+
+def typed_commands() -> list[str]:
+    """Lines of the documents' code blocks that call snakemake or make."""
+    blocks = [block for path in DOCUMENTS for block in re.findall(r"^```\w*\n(.*?)^```", path.read_text(), re.M | re.S)]
+    lines = (line.split(" #")[0].strip() for block in blocks for line in block.splitlines())
+    return list(dict.fromkeys(line for line in lines if re.match(r"(snakemake|make) ", line) and "..." not in line))
+
+
+@pytest.fixture(scope="module")
+def clone(make_workspace):
+    """A folder as a fresh clone has it, and with the study of the worked example in docs/extending.md."""
+    block = {"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0]}
+    workspace = make_workspace({"study": "doorkey_first", "grid": [block]})
+    workspace.add_results()
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, workspace.path / name)
+    return workspace
+
+
+def check(clone, words: list[str]) -> None:
+    """Snakemake plans a command as it stands; what other programs start is at least there."""
+    program, arguments = Path(words[0]).name, words[1:]
+    if program == "snakemake":
+        process = clone.start("-m", "snakemake", *arguments, "--dry-run")
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
+        assert "Nothing to be done" in output or "This was a dry-run" in output, output
+    elif program == "python" and arguments[0] == "-m":
+        assert find_spec(arguments[1]), words
+    elif program == "python":
+        assert (clone.path / arguments[0]).exists(), words
+    else:
+        assert words == ["rm", "-rf", ".venv"], words
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_of_the_makefile_is_a_command_that_can_be_planned(clone, target):
+    commands = recipe(clone.path, target)
+    assert commands
+    for words in commands:
+        check(clone, words)
+
+
+def test_the_report_is_of_the_study_that_is_named(clone):
+    for arguments, study in (((), "paper"), (("CONFIG=config/config.yaml",), "config")):
+        words = recipe(clone.path, "report", *arguments)[-1]
+        assert words[words.index("--configfile") + 1 :] == [f"config/{study}.yaml"] and "html_report" in words
+
+
+def test_a_path_with_a_space_is_refused_in_one_line_before_anything_is_installed(tmp_path):
+    folder = tmp_path / "my folder"
+    folder.mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    for target in TARGETS:
+        done = make(folder, target)
+        assert done.returncode == 2 and done.stdout == ""
+        assert done.stderr.count("\n") == 1 and "has a space" in done.stderr and str(folder) in done.stderr
+
+
+def test_documents_have_commands():
+    assert len(typed_commands()) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", typed_commands())
+def test_a_command_of_the_documents_can_be_planned(clone, line):
+    words = shlex.split(line)
+    for command in recipe(clone.path, *words[1:]) if words[0] == "make" else [words]:
+        check(clone, command)
