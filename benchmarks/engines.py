@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_influence.config import ConfigError, EnvironmentConfig
 from rl_influence.environments import make_batch, make_sampler
-from rl_influence.evaluation import COPIES
+from rl_influence.evaluation.returns import COPIES
 
 SECONDS = 1.0  # of CPU time that each rate is measured for
 ENGINES = ("gymnasium", "envpool")

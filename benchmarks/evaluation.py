@@ -11,7 +11,7 @@ from benchmarks.registry import Figure, benchmark, cpu_seconds
 from benchmarks.sb3 import copy_weights, sb3_ppo
 from rl_influence.config import load_run_spec
 from rl_influence.environments import make_env
-from rl_influence.evaluation import play
+from rl_influence.evaluation.returns import play
 from rl_influence.ppo.inference import Inference
 from rl_influence.runs.training import Trainer
 

@@ -16,7 +16,7 @@ from benchmarks.engines import rates
 from benchmarks.process import START_UP, fresh
 from benchmarks.registry import Figure, benchmark, cpu_seconds, machine
 from rl_influence.config import Config, Run, RunSpec
-from rl_influence.evaluation import COPIES, evaluate
+from rl_influence.evaluation.returns import COPIES, evaluate
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.progress import duration
 from rl_influence.runs.store import ResultError, check_run, run_directory

@@ -9,7 +9,7 @@ from benchmarks.registry import Figure, benchmark, cpu_seconds, side_by_side
 from benchmarks.sb3 import sb3_ppo
 from rl_influence.config import RunSpec, SelectionConfig, load_run_spec
 from rl_influence.environments import make_env
-from rl_influence.evaluation import evaluate
+from rl_influence.evaluation.returns import evaluate
 from rl_influence.runs.training import Clock, Trainer
 
 REPEATS = 5

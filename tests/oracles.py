@@ -2,7 +2,128 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import numpy as np
 import torch
+
+# --- exact models and true advantages --------------------------------------------------------------------------------
+
+
+def frozen_lake_return(env, pi, horizon):
+    """Expected return by pushing the distribution of the unfinished episodes forward, one outcome at a time."""
+    env, total = env.unwrapped, 0.0
+    alive = dict(enumerate(env.initial_state_distrib))
+    for _ in range(horizon):
+        following = defaultdict(float)
+        for s, mass in alive.items():
+            for a in range(4):
+                for probability, next_state, reward, ends in env.P[s][a]:
+                    total += mass * pi[s, a] * probability * reward
+                    if not ends:
+                        following[next_state] += mass * pi[s, a] * probability
+        alive = following
+    return total
+
+
+def minigrid_return(env, pi_of_pose, starts, horizon):
+    """The same from MiniGrid's rules: 0 left, 1 right, 2 forward; the other four do nothing without objects."""
+    grid, max_steps, total = env.unwrapped.grid, env.unwrapped.max_steps, 0.0
+    alive = dict.fromkeys(starts, 1 / len(starts))
+    for t in range(1, horizon + 1):
+        following = defaultdict(float)
+        for (x, y, d), mass in alive.items():
+            dx, dy = [(1, 0), (0, 1), (-1, 0), (0, -1)][d]
+            ahead = grid.get(x + dx, y + dy)
+            kind = ahead.type if ahead else "empty"
+            for a, probability in enumerate(pi_of_pose[x, y, d]):
+                flow = mass * probability
+                if a == 0:
+                    following[x, y, (d + 3) % 4] += flow
+                elif a == 1:
+                    following[x, y, (d + 1) % 4] += flow
+                elif a > 2 or kind == "wall":
+                    following[x, y, d] += flow
+                elif kind == "goal":
+                    total += flow * (1 - 0.9 * t / max_steps)
+                elif kind == "empty":
+                    following[x + dx, y + dy, d] += flow
+                else:
+                    assert kind == "lava"
+        alive = following
+    return total
+
+
+def frozen_lake_values(env, pi, gamma):
+    """Q and V of the task without a limit, by sweeping env.P until nothing moves."""
+    table = env.unwrapped.P
+    value = dict.fromkeys(table, 0.0)
+
+    def action_value(s, a):
+        return sum(p * (reward + (0 if ends else gamma * value[s2])) for p, s2, reward, ends in table[s][a])
+
+    for _ in range(2000):
+        value = {s: sum(pi[s, a] * action_value(s, a) for a in range(4)) for s in table}
+    return {(s, a): action_value(s, a) for s in table for a in range(4)}, value
+
+
+def minigrid_values(size, max_steps, pi, gamma):
+    """Q[t, pose, action] and V[t, pose] of Empty from the rules; past the limit rewarded like the last step."""
+    goal = (size - 2, size - 2)
+
+    def move(pose, a):
+        x, y, d = pose
+        if a == 0:
+            return (x, y, (d - 1) % 4), False
+        if a == 1:
+            return (x, y, (d + 1) % 4), False
+        if a == 2:
+            ahead = (x + [1, 0, -1, 0][d], y + [0, 1, 0, -1][d])
+            if 1 <= min(ahead) and max(ahead) <= size - 2:
+                return (*ahead, d), ahead == goal
+        return pose, False
+
+    def action_value(pose, a, reward, following):
+        after, reached = move(pose, a)
+        return reward if reached else gamma * following[after]
+
+    def mean(pose, reward, following):
+        return sum(p * action_value(pose, a, reward, following) for a, p in enumerate(pi[pose]))
+
+    v = {max_steps: dict.fromkeys(pi, 0.0)}
+    for _ in range(400):
+        v[max_steps] = {pose: mean(pose, 1 - 0.9, v[max_steps]) for pose in pi}
+    q = {}
+    for t in reversed(range(max_steps)):
+        reward = 1 - 0.9 * (t + 1) / max_steps
+        v[t] = {pose: mean(pose, reward, v[t + 1]) for pose in pi}
+        q |= {(t, pose, a): action_value(pose, a, reward, v[t + 1]) for pose in pi for a in range(7)}
+    return q, v
+
+
+def monte_carlo_advantages_slowly(records, gamma):
+    """Mean return after (s, a) minus mean return after s, over all visits, record by record."""
+    n = len(records)
+    returns = []
+    for i in range(n):
+        total, discount = 0.0, 1.0
+        for j in range(i, n):
+            total += discount * records.rewards[j]
+            discount *= gamma
+            if records.terminated[j]:
+                break
+            if records.truncated[j] or j == n - 1:
+                total += discount * float(records.next_values[j])
+                break
+        returns.append(total)
+    advantages = []
+    for i in range(n):
+        same_state = [j for j in range(n) if np.array_equal(records.observations[i], records.observations[j])]
+        same_pair = [j for j in same_state if records.actions[j] == records.actions[i]]
+        q, v = (np.mean([returns[j] for j in visits]) for visits in (same_pair, same_state))
+        advantages.append(q - v)
+    return np.array(advantages)
+
 
 # --- attribution -----------------------------------------------------------------------------------------------------
 

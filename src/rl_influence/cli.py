@@ -154,7 +154,7 @@ def _extremes(table, number: int) -> str:
 def _evaluate(options: argparse.Namespace) -> None:
     from rl_influence import seeding
     from rl_influence.config import EvaluationConfig, on_installed_engines, parse
-    from rl_influence.evaluation import evaluate
+    from rl_influence.evaluation.returns import evaluate
     from rl_influence.runs import snapshots
 
     round = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)

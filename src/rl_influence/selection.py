@@ -12,7 +12,7 @@ import numpy as np
 
 from rl_influence.attribution import FReturn, influence_scores
 from rl_influence.config import EXACT_HEURISTICS, PPOConfig, RunSpec
-from rl_influence.environments.tabular import TabularModel
+from rl_influence.evaluation.true_advantages import monte_carlo_advantages
 from rl_influence.ppo.learner import minibatches, normalize
 from rl_influence.ppo.networks import ActorCritic
 from rl_influence.ppo.records import Records, distinct_observations
@@ -154,15 +154,6 @@ def needs_true_advantages(spec: RunSpec) -> bool:
     return spec.selection.kind in EXACT_HEURISTICS
 
 
-def true_advantages(
-    spec: RunSpec, records: Records, policy: ActorCritic, model: TabularModel, episode_actions: np.ndarray
-) -> np.ndarray:
-    """The buffer's exact true advantages under the policy that collected it, (n,), see `analysis.true_advantages`."""
-    from rl_influence.analysis.true_advantages import exact_record_advantages  # brings pandas: half a second
-
-    return exact_record_advantages(model, policy, records, episode_actions, gamma=spec.ppo.gamma)
-
-
 def select(
     spec: RunSpec,
     records: Records,
@@ -186,8 +177,6 @@ def select(
     elif kind == "difficulty":
         kept = drop_extreme_rewards(records.rewards, number_dropped(scores, fraction), generator)
     elif kind in ("advantage_h1", "advantage_h2"):
-        from rl_influence.analysis.true_advantages import monte_carlo_advantages
-
         true = monte_carlo_advantages(records, gamma=spec.ppo.gamma)
         kept = drop_by_advantage(records.advantages, true, fraction, heuristic=kind)
     elif kind in EXACT_HEURISTICS:

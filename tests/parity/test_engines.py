@@ -16,7 +16,7 @@ import scipy.stats
 from rl_influence.config import EnvironmentConfig, EvaluationConfig, load_environments
 from rl_influence.environments import envpool_engine, gymnasium_engine, make_batch, make_env, make_sampler
 from rl_influence.environments.tabular import expected_return, tabular_model
-from rl_influence.evaluation import play
+from rl_influence.evaluation.returns import play
 
 pytest.importorskip("envpool")
 

@@ -25,9 +25,9 @@ from rl_influence.analysis.diagnosis import (
     true_advantages,
 )
 from rl_influence.analysis.statistics import t_interval
-from rl_influence.analysis.true_advantages import exact_advantages
 from rl_influence.config import ConfigError, EnvironmentConfig, RunSpec
 from rl_influence.environments import make_env, tabular
+from rl_influence.evaluation.true_advantages import exact_advantages
 from rl_influence.runs import snapshots, training
 
 ENVIRONMENTS = {

@@ -11,7 +11,7 @@ import torch
 from rl_influence import seeding
 from rl_influence.config import ConfigError, EnvironmentConfig, EvaluationConfig, load_environments
 from rl_influence.environments import make_env, tabular
-from rl_influence.evaluation import evaluate, play
+from rl_influence.evaluation.returns import evaluate, play
 from rl_influence.ppo.networks import make_policy
 
 ENVIRONMENTS = load_environments(Path(__file__).parents[2] / "config/environments")

@@ -19,7 +19,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rl_influence.config import Config, RunSpec, parse
-from rl_influence.evaluation import evaluate
+from rl_influence.evaluation.returns import evaluate
 from rl_influence.runs.provenance import RESULTS_VERSION
 from rl_influence.runs.training import Clock, Trainer
 

@@ -176,7 +176,7 @@ def test_fingerprints_do_not_depend_on_the_process():
 
 def test_the_code_hash_covers_what_training_imports_and_nothing_else():
     modules = set(imported_modules("rl_influence.runs.training"))
-    for name in ("ppo", "selection", "attribution", "environments.envpool_engine", "analysis.true_advantages"):
+    for name in ("ppo", "selection", "attribution", "environments.envpool_engine", "evaluation.true_advantages"):
         assert f"rl_influence.{name}" in modules
     for name in ("cli", "progress", "schemas", "figures", "analysis.tables"):
         assert f"rl_influence.{name}" not in modules

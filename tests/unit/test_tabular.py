@@ -2,7 +2,6 @@
 
 import bisect
 import copy
-from collections import defaultdict
 
 import gymnasium as gym
 import minigrid  # noqa: F401  (registers its environments)
@@ -11,6 +10,7 @@ import pytest
 import torch
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 
+from oracles import frozen_lake_return, minigrid_return
 from rl_influence.config import ConfigError
 from rl_influence.environments.tabular import (
     expected_return,
@@ -50,50 +50,6 @@ def network(env, sharpness=1.0, seed=0):
     policy = make_policy(name, env.observation_space, env.action_space, torch.Generator().manual_seed(seed))
     policy.action_head.weight.data *= sharpness
     return policy
-
-
-def frozen_lake_oracle(env, pi, horizon):
-    """Expected return by pushing the distribution of the unfinished episodes forward, one outcome at a time."""
-    env, total = env.unwrapped, 0.0
-    alive = dict(enumerate(env.initial_state_distrib))
-    for _ in range(horizon):
-        following = defaultdict(float)
-        for s, mass in alive.items():
-            for a in range(4):
-                for probability, next_state, reward, ends in env.P[s][a]:
-                    total += mass * pi[s, a] * probability * reward
-                    if not ends:
-                        following[next_state] += mass * pi[s, a] * probability
-        alive = following
-    return total
-
-
-def minigrid_oracle(env, pi_of_pose, starts, horizon):
-    """The same from MiniGrid's rules: 0 left, 1 right, 2 forward, the other four do nothing without objects."""
-    grid, max_steps, total = env.unwrapped.grid, env.unwrapped.max_steps, 0.0
-    alive = dict.fromkeys(starts, 1 / len(starts))
-    for t in range(1, horizon + 1):
-        following = defaultdict(float)
-        for (x, y, d), mass in alive.items():
-            dx, dy = [(1, 0), (0, 1), (-1, 0), (0, -1)][d]
-            ahead = grid.get(x + dx, y + dy)
-            kind = ahead.type if ahead else "empty"
-            for a, probability in enumerate(pi_of_pose[x, y, d]):
-                flow = mass * probability
-                if a == 0:
-                    following[x, y, (d + 3) % 4] += flow
-                elif a == 1:
-                    following[x, y, (d + 1) % 4] += flow
-                elif a > 2 or kind == "wall":
-                    following[x, y, d] += flow
-                elif kind == "goal":
-                    total += flow * (1 - 0.9 * t / max_steps)
-                elif kind == "empty":
-                    following[x + dx, y + dy, d] += flow
-                else:
-                    assert kind == "lava"
-        alive = following
-    return total
 
 
 def play(env, cumulative, episodes, seed, state_of):
@@ -136,7 +92,7 @@ def test_frozen_lake_return_equals_forward_enumeration(kwargs, sharpness):
     env = frozen_lake(**kwargs)
     model = tabular_model(env)
     pi = random_policy(model, sharpness=sharpness)
-    oracle = frozen_lake_oracle(env, pi, env.spec.max_episode_steps)
+    oracle = frozen_lake_return(env, pi, env.spec.max_episode_steps)
     assert expected_return(model, pi) == pytest.approx(oracle, rel=0, abs=1e-10)
     assert oracle != 0
 
@@ -152,7 +108,7 @@ def test_minigrid_return_equals_forward_enumeration(name, sharpness):
     if "Random" in name:
         starts = [(x, y, d) for x in (1, 2, 3) for y in (1, 2, 3) for d in range(4) if (x, y) != (3, 3)]
     pi_of_pose = {tuple(label): row for label, row in zip(model.labels.tolist(), pi, strict=True)}
-    oracle = minigrid_oracle(env, pi_of_pose, starts, env.unwrapped.max_steps)
+    oracle = minigrid_return(env, pi_of_pose, starts, env.unwrapped.max_steps)
     assert expected_return(model, pi) == pytest.approx(oracle, rel=0, abs=1e-10)
     assert 0 < oracle < 1
 

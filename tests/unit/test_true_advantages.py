@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from minigrid.wrappers import ImgObsWrapper
 
-from rl_influence.analysis.true_advantages import (
+from oracles import frozen_lake_values, minigrid_values, monte_carlo_advantages_slowly
+from rl_influence.environments.tabular import tabular_model
+from rl_influence.evaluation.true_advantages import (
     exact_advantages,
     exact_values,
     monte_carlo_advantages,
     record_states,
     rollout_advantages,
 )
-from rl_influence.environments.tabular import tabular_model
 from rl_influence.ppo.records import Records
 
 GAMMA = 0.9
@@ -84,19 +85,6 @@ def pose_reader(model):
 # ---- exact advantages
 
 
-def frozen_lake_oracle(env, pi, gamma):
-    """Q and V of the task without a limit, by sweeping env.P until nothing moves."""
-    table = env.unwrapped.P
-    value = dict.fromkeys(table, 0.0)
-
-    def action_value(s, a):
-        return sum(p * (reward + (0 if ends else gamma * value[s2])) for p, s2, reward, ends in table[s][a])
-
-    for _ in range(2000):
-        value = {s: sum(pi[s, a] * action_value(s, a) for a in range(4)) for s in table}
-    return {(s, a): action_value(s, a) for s in table for a in range(4)}, value
-
-
 @pytest.mark.parametrize(
     "kwargs",
     [{}, {"is_slippery": True}, {"map_name": "8x8", "is_slippery": True, "reward_schedule": (2, -1, -0.1)}],
@@ -105,7 +93,7 @@ def test_frozen_lake_advantages_equal_value_iteration(kwargs):
     env = frozen_lake(20, **kwargs)
     model = tabular_model(env)
     pi = random_policy(model)
-    q, v = frozen_lake_oracle(env, pi, GAMMA)
+    q, v = frozen_lake_values(env, pi, GAMMA)
     states, actions, steps = everywhere(model, [0, 7, 19])  # the step makes no difference: the limit is bootstrapped
     expected = [q[s, a] - v[s] for s, a in zip(states, actions, strict=True)]
     ours = exact_advantages(model, pi, states, actions, steps, gamma=GAMMA)
@@ -113,45 +101,11 @@ def test_frozen_lake_advantages_equal_value_iteration(kwargs):
     assert np.abs(ours).max() > 0.1
 
 
-def minigrid_oracle(size, max_steps, pi, gamma):
-    """Q[t, pose, action] and V[t, pose] of Empty from the rules; past the limit rewarded like the last step."""
-    goal = (size - 2, size - 2)
-
-    def move(pose, a):
-        x, y, d = pose
-        if a == 0:
-            return (x, y, (d - 1) % 4), False
-        if a == 1:
-            return (x, y, (d + 1) % 4), False
-        if a == 2:
-            ahead = (x + [1, 0, -1, 0][d], y + [0, 1, 0, -1][d])
-            if 1 <= min(ahead) and max(ahead) <= size - 2:
-                return (*ahead, d), ahead == goal
-        return pose, False
-
-    def action_value(pose, a, reward, following):
-        after, reached = move(pose, a)
-        return reward if reached else gamma * following[after]
-
-    def mean(pose, reward, following):
-        return sum(p * action_value(pose, a, reward, following) for a, p in enumerate(pi[pose]))
-
-    v = {max_steps: dict.fromkeys(pi, 0.0)}
-    for _ in range(400):
-        v[max_steps] = {pose: mean(pose, 1 - 0.9, v[max_steps]) for pose in pi}
-    q = {}
-    for t in reversed(range(max_steps)):
-        reward = 1 - 0.9 * (t + 1) / max_steps
-        v[t] = {pose: mean(pose, reward, v[t + 1]) for pose in pi}
-        q |= {(t, pose, a): action_value(pose, a, reward, v[t + 1]) for pose in pi for a in range(7)}
-    return q, v
-
-
 def test_minigrid_advantages_equal_recursion_over_steps_and_poses():
     model = tabular_model(minigrid_env(max_steps=12))
     pi = random_policy(model)
     poses = [tuple(label) for label in model.labels.tolist()]
-    q, v = minigrid_oracle(5, 12, dict(zip(poses, pi, strict=True)), GAMMA)
+    q, v = minigrid_values(5, 12, dict(zip(poses, pi, strict=True)), GAMMA)
     states, actions, steps = everywhere(model, range(12))
     expected = [q[t, poses[s], a] - v[t][poses[s]] for s, a, t in zip(states, actions, steps, strict=True)]
     ours = exact_advantages(model, pi, states, actions, steps, gamma=GAMMA)
@@ -300,29 +254,6 @@ def test_a_random_start_that_the_image_does_not_tell_is_refused():
 # ---- Monte-Carlo averages of the buffer
 
 
-def monte_carlo_oracle(records, gamma):
-    n = len(records)
-    returns = []
-    for i in range(n):
-        total, discount = 0.0, 1.0
-        for j in range(i, n):
-            total += discount * records.rewards[j]
-            discount *= gamma
-            if records.terminated[j]:
-                break
-            if records.truncated[j] or j == n - 1:
-                total += discount * float(records.next_values[j])
-                break
-        returns.append(total)
-    advantages = []
-    for i in range(n):
-        same_state = [j for j in range(n) if np.array_equal(records.observations[i], records.observations[j])]
-        same_pair = [j for j in same_state if records.actions[j] == records.actions[i]]
-        q, v = (np.mean([returns[j] for j in visits]) for visits in (same_pair, same_state))
-        advantages.append(q - v)
-    return np.array(advantages)
-
-
 @pytest.mark.parametrize("kind", ["integers", "images", "vectors"])
 def test_monte_carlo_advantages_equal_a_double_loop(kind):
     generator = np.random.default_rng(6)
@@ -345,7 +276,7 @@ def test_monte_carlo_advantages_equal_a_double_loop(kind):
     )
     assert not (records.terminated | records.truncated)[-1]  # the buffer cuts an episode
     ours = monte_carlo_advantages(records, gamma=0.97)
-    np.testing.assert_allclose(ours, monte_carlo_oracle(records, 0.97), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ours, monte_carlo_advantages_slowly(records, 0.97), rtol=0, atol=1e-12)
     assert ours.std() > 0.1
     # what the value network says elsewhere than at a cut plays no part
     cut = records.truncated.copy()

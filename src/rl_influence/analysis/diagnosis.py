@@ -24,7 +24,10 @@ from PIL import Image
 
 from rl_influence import seeding
 from rl_influence.analysis.statistics import over_seeds, spearman
-from rl_influence.analysis.true_advantages import (
+from rl_influence.config import ConfigError, RunSpec
+from rl_influence.environments.tabular import TabularModel, policy_probabilities
+from rl_influence.evaluation.returns import exact_model
+from rl_influence.evaluation.true_advantages import (
     RecordStates,
     exact_advantages,
     monte_carlo_advantages,
@@ -32,9 +35,6 @@ from rl_influence.analysis.true_advantages import (
     replay,
     rollout_advantages,
 )
-from rl_influence.config import ConfigError, RunSpec
-from rl_influence.environments.tabular import TabularModel, policy_probabilities
-from rl_influence.evaluation import exact_model
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 

@@ -23,7 +23,7 @@ from rl_influence import seeding
 from rl_influence.analysis.statistics import mean_columns, spearman
 from rl_influence.attribution import FReturn
 from rl_influence.config import EvaluationConfig, RunSpec
-from rl_influence.evaluation import evaluate
+from rl_influence.evaluation.returns import evaluate
 from rl_influence.ppo.records import distinct_observations
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot

@@ -21,7 +21,7 @@ import pandas as pd
 from rl_influence import seeding
 from rl_influence.analysis.statistics import mean_columns
 from rl_influence.config import EvaluationConfig, RunSpec
-from rl_influence.evaluation import evaluate
+from rl_influence.evaluation.returns import evaluate
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 from rl_influence.selection import drop_most_negative

@@ -21,7 +21,8 @@ from threadpoolctl import threadpool_limits
 from rl_influence import seeding
 from rl_influence.config import RunSpec
 from rl_influence.environments import make_sampler
-from rl_influence.evaluation import evaluate, exact_model
+from rl_influence.evaluation.returns import evaluate, exact_model
+from rl_influence.evaluation.true_advantages import exact_record_advantages
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import TrainingError
@@ -31,7 +32,7 @@ from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import fingerprint, manifest, now
 from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, StaleResultError, check_run
-from rl_influence.selection import needs_scores, needs_true_advantages, score, select, true_advantages
+from rl_influence.selection import needs_scores, needs_true_advantages, score, select
 
 CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses these and the current round
 
@@ -87,7 +88,9 @@ class Trainer:
             with clock("influence_s"):
                 self.scores = true = None
                 if needs_true_advantages(spec):
-                    true = true_advantages(spec, self.records, self.policy, self.model, episode_actions)
+                    true = exact_record_advantages(
+                        self.model, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
+                    )
                 if needs_scores(spec):
                     self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
                     if not np.isfinite(self.scores).all():

@@ -22,13 +22,11 @@ _models: dict[str, tabular.TabularModel] = {}
 
 
 @dataclass(frozen=True)
-class TestReturn:
+class ReturnEstimate:
     """Mean test return with its standard error (0 if exact), over `episodes` episodes (0 if exact).
 
     `unfinished` of them did not end within the step cap; they count with the return that they had reached there.
     """
-
-    __test__ = False  # not a test class
 
     mean: float
     se: float
@@ -36,7 +34,7 @@ class TestReturn:
     unfinished: int = 0
 
 
-def evaluate(policy, environment: EnvironmentConfig, evaluation: EvaluationConfig, seed: int) -> TestReturn:
+def evaluate(policy, environment: EnvironmentConfig, evaluation: EvaluationConfig, seed: int) -> ReturnEstimate:
     """The test return of a policy.
 
     Args:
@@ -50,7 +48,7 @@ def evaluate(policy, environment: EnvironmentConfig, evaluation: EvaluationConfi
     if evaluation.kind == "exact":
         model = exact_model(environment)
         mean = tabular.expected_return(model, tabular.policy_probabilities(policy, model))
-        return TestReturn(mean, 0.0, 0)
+        return ReturnEstimate(mean, 0.0, 0)
     copies = min(COPIES, evaluation.episodes) if evaluation.kind == "batched" else 1
     returns, lengths, unfinished = play(
         Inference(policy).act, environment, evaluation.episodes, seed, copies=copies, max_steps=evaluation.max_steps
@@ -61,7 +59,9 @@ def evaluate(policy, environment: EnvironmentConfig, evaluation: EvaluationConfi
             f"max_steps {evaluation.max_steps}",
             stacklevel=2,
         )
-    return TestReturn(float(returns.mean()), float(returns.std(ddof=1) / len(returns) ** 0.5), len(returns), unfinished)
+    return ReturnEstimate(
+        float(returns.mean()), float(returns.std(ddof=1) / len(returns) ** 0.5), len(returns), unfinished
+    )
 
 
 def play(
