@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import numpy as np
@@ -186,3 +187,88 @@ def tracin(policy, records, f, steps, *, clip_range=0.2, normalize=True, weight_
             term = float(direction @ gradient(policy, objective))
             scores[int(i)] += term * step.learning_rate if weight_by_learning_rate else term
     return scores
+
+
+# --- diagnostics of a round ------------------------------------------------------------------------------------------
+
+
+def log_probs(policy, records):
+    """log pi(a|s) of each record, as floats, one record after the other."""
+    with torch.no_grad():
+        return [float(log_prob_of(policy, records, i)) for i in range(len(records.advantages))]
+
+
+def approx_kl(before, after):
+    """Mean of (r - 1) - log r of log-probabilities before and after a round."""
+    ratios = [math.exp(a - b) for b, a in zip(before, after, strict=True)]
+    return sum(r - 1 - math.log(r) for r in ratios) / len(ratios)
+
+
+def clip_fraction(before, after, clip_range):
+    """Share of records whose ratio lies outside 1 +- clip_range."""
+    outside = [abs(math.exp(a - b) - 1) > clip_range for b, a in zip(before, after, strict=True)]
+    return sum(outside) / len(outside)
+
+
+def mean_entropy(policy, observations):
+    """-sum p log p of each state's distribution, or its integral for a Gaussian: the sum over dimensions of
+    log(sigma sqrt(2 pi e))."""
+    total = 0.0
+    for observation in observations:
+        with torch.no_grad():
+            outputs = policy.distribution_parameters(torch.as_tensor(observation)[None])[0]
+        if policy.discrete:
+            p = [math.exp(float(x)) for x in outputs]
+            p = [x / sum(p) for x in p]
+            total -= sum(x * math.log(x) for x in p)
+        else:
+            sigmas = [math.exp(x) for x in policy.log_std.weight.tolist()]
+            total += sum(math.log(sigma * math.sqrt(2 * math.pi * math.e)) for sigma in sigmas)
+    return total / len(observations)
+
+
+def variance(values):
+    mean = sum(map(float, values)) / len(values)
+    return sum((float(x) - mean) ** 2 for x in values) / len(values)
+
+
+def explained_variance(values, returns):
+    """1 - var(returns - values) / var(returns)."""
+    errors = [float(r) - float(v) for r, v in zip(returns, values, strict=True)]
+    return 1 - variance(errors) / variance(returns)
+
+
+def ppo_losses(policy, records, batch, *, clip_range, entropy_coef, value_coef, normalize=True):
+    """Policy loss, value loss and the norm of the gradient of PPO's whole loss on one mini-batch, record by record."""
+    advantages = [float(records.advantages[i]) for i in batch]
+    advantages = normalized(advantages) if normalize else advantages
+    observations = [torch.as_tensor(records.observations[i])[None] for i in batch]
+    objectives = [
+        clipped_objective(policy, records, i, a, clip_range) for i, a in zip(batch, advantages, strict=True)
+    ]
+    policy_loss = -sum(objectives) / len(batch)
+    errors = [policy.values(o)[0] - float(records.returns[i]) for o, i in zip(observations, batch, strict=True)]
+    value_loss = sum(error**2 for error in errors) / len(batch)
+    entropy = sum(policy.entropy_of(policy.distribution_parameters(o))[0] for o in observations) / len(batch)
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    return policy_loss.item(), value_loss.item(), math.sqrt(sum(float(g) ** 2 for g in gradient(policy, loss)))
+
+
+def displacement(before, after, prefixes):
+    """L2 norm of the change of the parameters whose names begin with one of `prefixes`; both are name -> tensor."""
+    squares = [
+        (float(b) - float(a)) ** 2
+        for name in before
+        if name.startswith(prefixes)
+        for b, a in zip(before[name].flatten(), after[name].flatten(), strict=True)
+    ]
+    return math.sqrt(sum(squares))
+
+
+def quantile(values, q):
+    """Linear interpolation between the ordered values."""
+    ordered = sorted(map(float, values))
+    place = q * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -54,6 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
     evaluate.add_argument("--kind", choices=("exact", "batched", "episodes"), help="default: the run's")
     evaluate.add_argument("--episodes", type=int, help="default: the run's")
     evaluate.set_defaults(function=_evaluate)
+    show = commands.add_parser("show", help="draw a finished run: its curve, and what every round did to the policy")
+    show.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
+    show.add_argument("--output", type=Path, help="PNG file; default: RUN/run.png")
+    show.set_defaults(function=_show)
     check = commands.add_parser("check", help="say what a study's results hold: whole, missing and damaged runs")
     merge = commands.add_parser("merge", help="add a study's runs from the results of other machines")
     merge.add_argument("sources", type=Path, nargs="+", metavar="FOLDER", help="holds results/, as this folder does")
@@ -86,13 +90,14 @@ def _run(options: argparse.Namespace) -> None:
     rounds = [_whole_number("--snapshot-rounds", k) for k in options.snapshot_rounds.split(",") if k]
     check_packages(spec.environment)
     from rl_influence.environments import check_environment
+    from rl_influence.ppo import TrainingError
     from rl_influence.runs import training  # after the checks: a typing error should not wait for torch
 
     if not (options.output / "manifest.json").exists():  # else there may be nothing left to do
         check_environment(spec.environment)
     try:
         training.run(spec, options.output, snapshot_rounds=rounds, log=lambda line: print(line, flush=True))
-    except training.TrainingError as error:
+    except TrainingError as error:
         fail(error)
     except training.Stopped as error:
         fail(error, STOPPED)
@@ -165,6 +170,12 @@ def _evaluate(options: argparse.Namespace) -> None:
     result = evaluate(saved.policy(), on_installed_engines(saved.spec.environment), settings, seed)
     how = f"± {result.se:.2g}, {result.episodes} episodes" if result.episodes else "exact"
     print(f"after {saved.round} rounds: test return {result.mean:.6g} ({how})")
+
+
+def _show(options: argparse.Namespace) -> None:
+    from rl_influence.runs.show import show
+
+    print(show(options.run, options.output))
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_influence.runs.checkpoints import Checkpoints, pack, unpack
+from rl_influence.runs.checkpoints import VERSION, Checkpoints, pack, unpack
 from rl_influence.runs.store import ResultError
 
 STATE = {
@@ -93,7 +93,7 @@ def test_nothing_saved_yet(folder):
 def test_the_newest_state_is_loaded_and_two_are_kept(rounds, folder):
     saved(folder, *rounds)
     state, said = loaded(folder)
-    assert same(state, STATE | {"round": rounds[-1], "fingerprint": "f" * 64}) and said == []
+    assert same(state, STATE | {"round": rounds[-1], "fingerprint": "f" * 64, "version": VERSION}) and said == []
     assert sorted(path.name for path in folder.glob("*.npz")) == ["a.npz", "b.npz"][: len(rounds)]
 
 

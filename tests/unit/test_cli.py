@@ -15,6 +15,7 @@ import yaml
 
 from rl_influence import cli
 from rl_influence.cli import main
+from rl_influence.ppo import TrainingError
 from rl_influence.runs import training
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,7 @@ def test_another_methods_folder(study, capsys):
 
 def test_training_that_cannot_go_on(study, capsys, monkeypatch):
     def fail(*_, **__):
-        raise training.TrainingError("round 3, update 7: policy loss nan")
+        raise TrainingError("round 3, update 7: policy loss nan")
 
     monkeypatch.setattr(training, "run", fail)
     assert "round 3, update 7: policy loss nan" in ends(study, capsys, 1)

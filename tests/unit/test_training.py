@@ -17,30 +17,16 @@ import torch
 from threadpoolctl import threadpool_info
 
 from rl_influence.analysis.curves import load_run
-from rl_influence.config import RunSpec, load_run_spec, parse
+from rl_influence.config import RunSpec, parse
+from rl_influence.ppo import TrainingError
 from rl_influence.runs import training
 from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.provenance import fingerprint
-from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError
-from rl_influence.runs.training import Clock, Stopped, Trainer, TrainingError, run
+from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, diagnostics, files_of
+from rl_influence.runs.training import Clock, Stopped, Trainer, run
+from short_runs import influence, silent, spec
 
-CONFIG = Path(__file__).parents[2] / "config/config.yaml"
-STEPS = {"frozenlake": 256, "acrobot": 128, "minigrid": 128, "highway": 64, "lunarlander": 128, "bipedalwalker": 128}
-BASES = {name: load_run_spec(environment=name, method="ppo", seed=0, config=CONFIG) for name in STEPS}
 ENVIRONMENTS = ["frozenlake", *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "minigrid"))]
-
-
-def spec(environment: str = "frozenlake", *, rounds=3, seed=0, every=1, selection=None, **ppo) -> RunSpec:
-    """A run of some tenths of a second."""
-    data = BASES[environment].model_dump() | {"rounds": rounds, "seed": seed}
-    data["ppo"] |= {"n_steps": STEPS[environment], "n_epochs": 2} | ppo
-    data["evaluation"] |= {"every": every, "episodes": 4}
-    data["selection"] = selection or data["selection"]
-    return parse(RunSpec, data, "test")
-
-
-def influence(percent: float) -> dict:
-    return {"kind": "influence", "drop_percent": percent}
 
 
 def weights(folder: Path) -> str:
@@ -51,13 +37,9 @@ def rows(folder: Path) -> list[list[str]]:
     return [line.split(",") for line in (folder / "curve.csv").read_text().splitlines()]
 
 
-def outcome(folder: Path) -> tuple[bytes, str]:
+def outcome(folder: Path) -> tuple[bytes, bytes, str]:
     """All of a run that has to be the same bytes."""
-    return (folder / "curve.csv").read_bytes(), weights(folder)
-
-
-def silent(line: str) -> None:
-    pass
+    return (folder / "curve.csv").read_bytes(), (folder / "diagnostics.csv").read_bytes(), weights(folder)
 
 
 @pytest.fixture
@@ -83,7 +65,8 @@ def test_a_runs_files(tmp_path):
     record = json.loads((tmp_path / "manifest.json").read_text())
     assert record["fingerprint"] == fingerprint(one) and record["resumed"] == 0 and len(record["weights_sha256"]) == 64
     assert len(load_run(tmp_path, one)) == 4
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.csv", "manifest.json", "state", "timing.csv"]
+    assert {path.name for path in tmp_path.iterdir()} == {*files_of(record), "state"}
+    assert files_of(record) == ("diagnostics.csv", "curve.csv", "timing.csv", "manifest.json")
 
 
 def test_a_line_for_every_round(tmp_path):
@@ -121,7 +104,12 @@ def test_evaluation_does_not_touch_training(environment, tmp_path):
 def test_scoring_that_drops_nothing_does_not_touch_training(environment, kind, tmp_path):
     run(spec(environment, rounds=2), tmp_path / "ppo", log=silent)
     run(spec(environment, rounds=2, selection={"kind": kind, "drop_percent": 1e-9}), tmp_path / "scored", log=silent)
-    assert outcome(tmp_path / "ppo") == outcome(tmp_path / "scored")
+    assert outcome(tmp_path / "ppo")[::2] == outcome(tmp_path / "scored")[::2]
+    for name, values in diagnostics(tmp_path / "ppo").items():  # the same but for what is known of influence
+        scored = diagnostics(tmp_path / "scored")[name]
+        influence = name.startswith("influence_") or name == "negative_share"
+        np.testing.assert_array_equal(np.isnan(values) if influence else values, influence or scored)
+        assert np.isfinite(scored).all() or not influence
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
@@ -179,8 +167,9 @@ def test_threads_of_the_shell_change_no_byte(tmp_path):
     """The program with one and with several threads allowed, in the networks that use them most."""
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_training import run, silent, spec
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from rl_influence.runs.training import run
+from short_runs import silent, spec
 run(spec("minigrid", rounds=1), sys.argv[1], log=silent)
 """
     variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -289,8 +278,10 @@ def test_sigkill_at_any_moment(tmp_path):
     """The process itself, killed three times after seeded numbers of lines."""
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_training import influence, run, spec, training
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from rl_influence.runs import training
+from rl_influence.runs.training import run
+from short_runs import influence, spec
 training.CHECKPOINT_EVERY_S = -1.0
 run(spec(rounds=12, selection=influence(50)), sys.argv[1], log=lambda line: print(line, flush=True))
 """
@@ -372,7 +363,7 @@ def test_another_configurations_state_is_refused_and_left_alone(tmp_path, save_a
 
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
-@pytest.mark.parametrize("file", ["curve.csv", "timing.csv", "manifest.json"])
+@pytest.mark.parametrize("file", ["curve.csv", "timing.csv", "diagnostics.csv", "manifest.json"])
 def test_a_damaged_result_is_made_again(file, state, tmp_path):
     run(spec(), tmp_path, log=silent)
     before = outcome(tmp_path)
@@ -410,9 +401,9 @@ def test_a_read_only_folder(tmp_path):
         run(spec(), tmp_path / "output", log=silent)
 
 
-@pytest.mark.parametrize("write", range(6))
+@pytest.mark.parametrize("write", range(7))
 def test_a_disk_that_is_full_at_any_write(write, tmp_path, monkeypatch, save_always):
-    """rounds 2: states of rounds 0, 1 and 2, then curve, timing, manifest."""
+    """rounds 2: states of rounds 0, 1 and 2, then curve, timing, diagnostics, manifest."""
     one = spec(rounds=2)
     run(one, tmp_path / "straight", log=silent)
     left, fsync = [write], os.fsync
@@ -448,7 +439,7 @@ def test_a_loss_that_is_not_finite_names_round_and_update(tmp_path):
 
 
 def test_scores_that_are_not_finite(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "score", lambda records, *_: np.full(len(records), np.nan))
+    monkeypatch.setattr("rl_influence.runs.trainer.score", lambda records, *_: np.full(len(records), np.nan))
     with pytest.raises(TrainingError, match="round 1, influence scores are not finite"):
         run(spec(selection=influence(50)), tmp_path, log=silent)
 
@@ -467,7 +458,7 @@ def test_selections_that_keep_little(kept, updates, tmp_path, monkeypatch):
     def scores(records, *_):
         return np.where(np.arange(len(records)) < kept, 1.0, -1.0)
 
-    monkeypatch.setattr(training, "score", scores)
+    monkeypatch.setattr("rl_influence.runs.trainer.score", scores)
     one = spec(rounds=2, selection=influence(100))
     untrained = Trainer(one).learner.parameters.vector.copy()
     run(one, tmp_path, log=silent)

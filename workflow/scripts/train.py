@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from rl_influence.config import Config, ConfigError, RunSpec
+from rl_influence.ppo.records import TrainingError
 from rl_influence.runs.progress import progress
 from rl_influence.runs.store import ResultError
-from rl_influence.runs.training import Stopped, TrainingError, run
+from rl_influence.runs.training import Stopped, run
 
 output = Path(snakemake.output[0]).parent  # noqa: F821  (snakemake puts its object here)
 name = " ".join((*snakemake.wildcards[:2], snakemake.wildcards.run.replace("seed", "seed ").split("-")[0]))  # noqa: F821

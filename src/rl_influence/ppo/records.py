@@ -50,10 +50,15 @@ def is_repeatable(observation: np.ndarray) -> bool:
 
 
 def distinct_observations(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct observations (m, ...) and each record's row among them (n,); large or real-valued ones all count."""
+    """Distinct observations (m, ...) and each record's row among them (n,); large or real-valued ones all count.
+
+    Where all count, they are in the records' order.
+    """
     if len(observations) == 0 or not is_repeatable(observations[0]):
         return observations, np.arange(len(observations))
     rows = np.ascontiguousarray(observations).reshape(len(observations), -1)
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(observations):
+        return observations, np.arange(len(observations))
     return observations[first], inverse.ravel()

@@ -20,6 +20,7 @@ import numpy as np
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.store import ResultError
 
+VERSION = 2  # of what a state holds; one of another version is refused
 State = dict[str, Any]  # str -> np.ndarray, or anything JSON can hold
 
 
@@ -79,7 +80,7 @@ class Checkpoints:
 
     def save(self, state: State) -> None:
         """Writes a state over the older of the two."""
-        write_atomic(self._path(self._next), pack(state | {"fingerprint": self.fingerprint}))
+        write_atomic(self._path(self._next), pack(state | {"fingerprint": self.fingerprint, "version": VERSION}))
         self._next = 1 - self._next
 
     def load(self, log=print) -> State | None:
@@ -98,7 +99,7 @@ class Checkpoints:
             except ValueError as error:
                 log(f"{path}: damaged ({error}), falling back to the state before it")
                 continue
-            if state["fingerprint"] != self.fingerprint:
+            if (state["fingerprint"], state.get("version")) != (self.fingerprint, VERSION):
                 raise ResultError(
                     f"{path}: state of another configuration or version (fingerprint {state['fingerprint'][:8]}, "
                     f"expected {self.fingerprint[:8]}); remove it to train anew"

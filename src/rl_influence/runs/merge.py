@@ -13,7 +13,7 @@ from pathlib import Path
 from rl_influence.analysis.curves import leftover_runs, load_run, load_study
 from rl_influence.config import Config
 from rl_influence.runs.files import write_atomic
-from rl_influence.runs.store import RUN_FILES, ResultError, run_directory
+from rl_influence.runs.store import RUN_FILES, ResultError, files_of, run_directory
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def merge(config: Config, source: str | Path, root: str | Path = ".") -> Merge:
         try:
             load_run(ours, run.spec)
         except ResultError:
-            for file in RUN_FILES:  # the manifest last: without it a run is not there
+            for file in files_of(_manifest(theirs)):
                 write_atomic(ours / file, (theirs / file).read_bytes())
             merged.added.append(name)
             continue

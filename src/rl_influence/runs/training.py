@@ -1,7 +1,6 @@
-"""One run: collect -> score -> select -> update -> evaluate, for K rounds. The only training loop.
+"""One run from beginning to end: K rounds of `trainer`, an evaluation after each, states to continue from, its files.
 
-Round k's curve point is the policy after k rounds; round 0 is the untrained one. Sampling, scoring, selection, updates
-and evaluation draw from separate streams: leaving one of them out changes nothing in the others.
+Round k's curve point is the policy after k rounds; round 0 is the untrained one.
 """
 
 from __future__ import annotations
@@ -11,146 +10,36 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
 from rl_influence import seeding
 from rl_influence.config import RunSpec
-from rl_influence.environments import make_sampler
-from rl_influence.evaluation.returns import evaluate, exact_model
-from rl_influence.evaluation.true_advantages import exact_record_advantages
-from rl_influence.ppo.learner import Learner
-from rl_influence.ppo.networks import make_policy
-from rl_influence.ppo.records import TrainingError
-from rl_influence.ppo.rollout import collect
+from rl_influence.evaluation.returns import evaluate
 from rl_influence.runs import snapshots
 from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import fingerprint, manifest, now
-from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, StaleResultError, check_run
-from rl_influence.selection import needs_scores, needs_true_advantages, score, select
+from rl_influence.runs.store import (
+    CURVE_COLUMNS,
+    DIAGNOSTICS,
+    DIAGNOSTICS_COLUMNS,
+    TIMING_COLUMNS,
+    ResultError,
+    StaleResultError,
+    check_run,
+)
+from rl_influence.runs.trainer import Clock, Trainer
 
 CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses these and the current round
 
 
 class Stopped(RuntimeError):
     """The run was asked to stop (SIGTERM); its state is saved and the same command continues it."""
-
-
-class Trainer:
-    """The state of a run and its rounds, without any files.
-
-    Attributes:
-        round: rounds trained so far.
-        learner: policy and optimiser.
-        records, scores, selection: of the latest round.
-    """
-
-    def __init__(self, spec: RunSpec):
-        self.spec, self.round = spec, 0
-        self.sampler = make_sampler(spec.environment, seeding.integer(seeding.seed_sequence(spec.seed, "environment")))
-        policy = make_policy(
-            spec.environment.network,
-            self.sampler.observation_space,
-            self.sampler.action_space,
-            seeding.torch_generator(spec.seed, "weights"),
-        )
-        self.learner = Learner(policy, spec.ppo)
-        self.model = exact_model(spec.environment) if needs_true_advantages(spec) else None
-        self.records = self.scores = self.selection = None
-
-    @property
-    def policy(self) -> torch.nn.Module:
-        return self.learner.policy
-
-    def train_round(self, clock: Clock) -> dict[str, int]:
-        """Collects a buffer, chooses its records, trains on them.
-
-        Returns:
-            The round's columns of the curve.
-
-        Raises:
-            TrainingError: at the first value that is not finite; names round and update.
-        """
-        spec, k = self.spec, self.round
-        episode_actions = self.episode_actions() if self.model else None
-
-        def stream(name: str) -> np.random.Generator:
-            return seeding.generator(spec.seed, name, k)
-
-        try:
-            with clock("sampling_s"):
-                self.records = collect(self.sampler, self.policy, spec.ppo.n_steps, stream("actions"), spec.ppo)
-            with clock("influence_s"):
-                self.scores = true = None
-                if needs_true_advantages(spec):
-                    true = exact_record_advantages(
-                        self.model, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
-                    )
-                if needs_scores(spec):
-                    self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
-                    if not np.isfinite(self.scores).all():
-                        raise TrainingError("influence scores are not finite")
-                self.selection = select(spec, self.records, self.scores, stream("selection"), true)
-            with clock("optimise_s"):
-                epochs = self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
-                updates = self.learner.update(self.records, epochs)
-                if not np.isfinite(self.learner.parameters.vector).all():
-                    raise TrainingError(f"update {updates}: parameters are not finite")
-        except TrainingError as error:
-            raise TrainingError(f"round {k + 1}, {error}") from None
-        self.round += 1
-        return {"records_kept": len(self.selection.kept), "updates": updates}
-
-    def policy_now(self) -> snapshots.Policy:
-        """A copy of policy and optimiser."""
-        learner, sampler = self.learner, self.sampler
-        optimizer = {name: value.copy() for name, value in learner.optimizer.state().items()}
-        spaces = sampler.observation_space, sampler.action_space
-        return snapshots.Policy(self.spec, self.round, learner.parameters.vector.copy(), optimizer, *spaces)
-
-    def episode_actions(self) -> np.ndarray:
-        """Actions of the current episode so far."""
-        actions = self.sampler.state()["actions"]
-        return actions[len(actions) - self.sampler.episode_step :]
-
-    def state(self) -> dict[str, Any]:
-        """All that the following rounds depend on."""
-        sampler = {f"sampler/{name}": value for name, value in self.sampler.state().items()}
-        optimizer = {f"optimizer/{name}": value for name, value in self.learner.optimizer.state().items()}
-        return {"round": self.round, "parameters": self.learner.parameters.vector.copy()} | optimizer | sampler
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continues from `state`."""
-
-        def part(prefix: str) -> dict[str, Any]:
-            return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-        self.round = state["round"]
-        self.learner.parameters.vector[:] = state["parameters"]
-        self.learner.optimizer.restore(part("optimizer/"))
-        self.sampler.restore(part("sampler/"))
-
-
-class Clock:
-    """CPU seconds of this process by phase: other jobs on the machine do not show in them."""
-
-    def __init__(self):
-        self.seconds = dict.fromkeys(TIMING_COLUMNS[1:], 0.0)
-
-    def __call__(self, phase: str) -> Clock:
-        self._phase = phase
-        return self
-
-    def __enter__(self) -> None:
-        self._start = time.process_time()
-
-    def __exit__(self, *_) -> None:
-        self.seconds[self._phase] += time.process_time() - self._start
 
 
 def run(
@@ -162,7 +51,7 @@ def run(
     snapshot_dir: str | Path | None = None,
     log: Callable[[str], None] = print,
 ) -> Path:
-    """Trains one run and writes `curve.csv`, `timing.csv` and `manifest.json` to `output_dir`, all at the end.
+    """Trains one run and writes its files, see `store`, to `output_dir`, all at the end.
 
     A run that was stopped continues from its last saved state and ends with the same curve and weights.
 
@@ -261,6 +150,32 @@ def _is_trained(spec: RunSpec, output_dir: Path, log: Callable[[str], None]) -> 
     return True
 
 
+@dataclass
+class History:
+    """What has been seen of a run so far; saved with its state.
+
+    Attributes:
+        curve, timing, diagnostics: rows of the three tables; the last has none for round 0.
+        started: when, for people.
+        resumed: how often it was continued.
+    """
+
+    curve: list[list] = field(default_factory=list)
+    timing: list[list] = field(default_factory=list)
+    diagnostics: list[list] = field(default_factory=list)
+    started: str = field(default_factory=now)
+    resumed: int = 0
+
+    def files(self) -> dict[str, bytes]:
+        """Name -> content of the run's tables."""
+        tables = {
+            "curve.csv": (CURVE_COLUMNS, self.curve),
+            "timing.csv": (TIMING_COLUMNS, self.timing),
+            DIAGNOSTICS: (DIAGNOSTICS_COLUMNS, self.diagnostics),
+        }
+        return {name: _csv(*table) for name, table in tables.items()}
+
+
 def _run(
     spec: RunSpec,
     output_dir: Path,
@@ -269,59 +184,65 @@ def _run(
     snapshot_rounds: tuple[int, ...],
     snapshot_dir: Path,
 ) -> None:
-    trainer = Trainer(spec)
-    curve, timing, started, resumed = [], [], now(), 0
+    trainer, history = Trainer(spec), History()
     saved = checkpoints.load(log)
     if saved:
         try:
             trainer.restore(saved)
         except ValueError as error:
             raise ResultError(f"{checkpoints.directory}: {error}") from None
-        curve, timing, started, resumed = saved["curve"], saved["timing"], saved["started"], saved["resumed"] + 1
+        history = History(**{name: saved[name] for name in vars(history)})
+        history.resumed += 1
         log(f"continuing after round {trainer.round} of {spec.rounds}")
     stop = _StopSignal()
     last_saved = time.monotonic()
     with stop:
-        while len(curve) <= spec.rounds:
+        while len(history.curve) <= spec.rounds:
             clock = Clock()
             counts = {"records_kept": 0, "updates": 0}
-            if curve:  # round 0 is the untrained policy
+            if history.curve:  # round 0 is the untrained policy
                 counts = _train_round(trainer, clock, snapshot_rounds, snapshot_dir)
+                history.diagnostics.append([trainer.round, *trainer.diagnostics.values()])
             k = trainer.round
-            test_return = test_return_se = ""
-            if k % spec.evaluation.every == 0 or k == spec.rounds:
-                with clock("evaluate_s"):
-                    result = evaluate(
-                        trainer.policy,
-                        spec.environment,
-                        spec.evaluation,
-                        seeding.integer(seeding.seed_sequence(spec.seed, "evaluation", k)),
-                    )
-                test_return, test_return_se = result.mean, result.se
-                if result.unfinished:
-                    cap = spec.evaluation.max_steps
-                    log(f"round {k}: {result.unfinished} test episodes did not end within {cap} steps")
-            curve.append([k, k * spec.ppo.n_steps, test_return, test_return_se, *counts.values()])
-            timing.append([k, *(round(seconds, 6) for seconds in clock.seconds.values())])
-            log(_progress_line(spec, curve[-1], sum(clock.seconds.values())))
+            with clock("evaluate_s"):
+                test_return = _evaluated(trainer, log)
+            history.curve.append([k, k * spec.ppo.n_steps, *test_return, *counts.values()])
+            history.timing.append([k, *(round(seconds, 6) for seconds in clock.seconds.values())])
+            log(_progress_line(spec, history.curve[-1], trainer.diagnostics, sum(clock.seconds.values())))
             if (stop.requested or time.monotonic() - last_saved > CHECKPOINT_EVERY_S) and k < spec.rounds:
-                state = {"curve": curve, "timing": timing, "started": started, "resumed": resumed}
-                checkpoints.save(trainer.state() | state)
+                checkpoints.save(trainer.state() | vars(history))
                 last_saved = time.monotonic()
             if stop.requested and k < spec.rounds:
                 raise Stopped(f"stopped after round {k} of {spec.rounds}; the same command continues there")
-    checkpoints.save(trainer.state() | {"curve": curve, "timing": timing, "started": started, "resumed": resumed})
+    checkpoints.save(trainer.state() | vars(history))
     if snapshot_rounds:
         snapshots.save(snapshot_dir, trainer.policy_now())
-    files = {"curve.csv": _csv(CURVE_COLUMNS, curve), "timing.csv": _csv(TIMING_COLUMNS, timing)}
+    _write(trainer, history, output_dir)
+
+
+def _evaluated(trainer: Trainer, log: Callable[[str], None]) -> tuple[float | str, float | str]:
+    """Test return and its standard error after a round that is evaluated, else two empty fields."""
+    spec, k = trainer.spec, trainer.round
+    if k % spec.evaluation.every and k < spec.rounds:
+        return "", ""
+    stream = seeding.seed_sequence(spec.seed, "evaluation", k)
+    result = evaluate(trainer.policy, spec.environment, spec.evaluation, seeding.integer(stream))
+    if result.unfinished:
+        log(f"round {k}: {result.unfinished} test episodes did not end within {spec.evaluation.max_steps} steps")
+    return result.mean, result.se
+
+
+def _write(trainer: Trainer, history: History, output_dir: Path) -> None:
+    """The run's tables, then the manifest, without which a run is not there."""
+    files = history.files()
     for name, data in files.items():
         write_atomic(output_dir / name, data)
     record = manifest(
-        spec,
-        started=started,
+        trainer.spec,
+        started=history.started,
         weights_sha256=hashlib.sha256(trainer.learner.parameters.vector.tobytes()).hexdigest(),
         files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-        resumed=resumed,
+        resumed=history.resumed,
     )
     write_atomic(output_dir / "manifest.json", (json.dumps(record, indent=1) + "\n").encode())
 
@@ -352,7 +273,17 @@ def _csv(columns: tuple[str, ...], rows: list[list]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _progress_line(spec: RunSpec, row: list, seconds: float) -> str:
+def _progress_line(spec: RunSpec, row: list, diagnostics: dict[str, Any] | None, seconds: float) -> str:
     k, steps, test_return, se, kept, updates = row
     shown = f"test return {test_return:.4g}" + (f" ± {se:.2g}" if se else "") if test_return != "" else "not evaluated"
-    return f"round {k}/{spec.rounds}: {steps} steps, {shown}, {kept} records kept, {updates} updates, {seconds:.2f} s"
+    trained = ""
+    if diagnostics:
+        train_return, kl, clipped, entropy = (
+            diagnostics[name] for name in ("train_return", "approx_kl", "clip_fraction", "entropy")
+        )
+        trained = f"train return {train_return:.4g}, " if train_return != "" else ""
+        trained += f"KL {kl:.2g}, {100 * clipped:.2g} % clipped, entropy {entropy:.3g}, "
+    return (
+        f"round {k}/{spec.rounds}: {steps} steps, {shown}, {trained}{kept} records kept, {updates} updates, "
+        f"{seconds:.2f} s"
+    )

@@ -1,0 +1,143 @@
+"""The rounds of a run: collect -> score -> select -> update. The only training loop.
+
+Sampling, scoring, selection, updates and evaluation draw from separate streams: leaving one of them out changes nothing
+in the others.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_influence import seeding
+from rl_influence.config import RunSpec
+from rl_influence.environments import make_sampler
+from rl_influence.evaluation.returns import exact_model
+from rl_influence.evaluation.true_advantages import exact_record_advantages
+from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.records import TrainingError
+from rl_influence.ppo.rollout import collect
+from rl_influence.runs import snapshots
+from rl_influence.runs.diagnostics import Watch
+from rl_influence.runs.store import TIMING_COLUMNS
+from rl_influence.selection import needs_scores, needs_true_advantages, score, select
+
+
+class Trainer:
+    """The state of a run and its rounds, without any files.
+
+    Attributes:
+        round: rounds trained so far.
+        learner: policy and optimiser.
+        records, scores, selection, diagnostics: of the latest round.
+    """
+
+    def __init__(self, spec: RunSpec):
+        self.spec, self.round = spec, 0
+        self.sampler = make_sampler(spec.environment, seeding.integer(seeding.seed_sequence(spec.seed, "environment")))
+        policy = make_policy(
+            spec.environment.network,
+            self.sampler.observation_space,
+            self.sampler.action_space,
+            seeding.torch_generator(spec.seed, "weights"),
+        )
+        self.learner = Learner(policy, spec.ppo)
+        self._watch = Watch(self.learner)
+        self.model = exact_model(spec.environment) if needs_true_advantages(spec) else None
+        self.records = self.scores = self.selection = self.diagnostics = None
+
+    @property
+    def policy(self) -> torch.nn.Module:
+        return self.learner.policy
+
+    def train_round(self, clock: Clock) -> dict[str, int]:
+        """Collects a buffer, chooses its records, trains on them.
+
+        Returns:
+            The round's columns of the curve.
+
+        Raises:
+            TrainingError: at the first value that is not finite; names round and update.
+        """
+        spec, watch, k = self.spec, self._watch, self.round
+        episode_actions = self.episode_actions() if self.model else None
+
+        def stream(name: str) -> np.random.Generator:
+            return seeding.generator(spec.seed, name, k)
+
+        try:
+            with clock("sampling_s"):
+                self.records = collect(self.sampler, self.policy, spec.ppo.n_steps, stream("actions"), spec.ppo)
+            watch.begin(self.records)
+            with clock("influence_s"):
+                self.scores = true = None
+                if needs_true_advantages(spec):
+                    true = exact_record_advantages(
+                        self.model, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
+                    )
+                if needs_scores(spec):
+                    self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
+                    if not np.isfinite(self.scores).all():
+                        raise TrainingError("influence scores are not finite")
+                self.selection = select(spec, self.records, self.scores, stream("selection"), true)
+            with clock("optimise_s"):
+                epochs = self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
+                for step in self.learner.steps(self.records, epochs):
+                    watch.note(step)
+                if not np.isfinite(self.learner.parameters.vector).all():
+                    raise TrainingError(f"update {watch.updates}: parameters are not finite")
+        except TrainingError as error:
+            raise TrainingError(f"round {k + 1}, {error}") from None
+        self.round += 1
+        self.diagnostics = watch.row(self.sampler.pop_statistics(), self.scores)
+        return {"records_kept": len(self.selection.kept), "updates": watch.updates}
+
+    def policy_now(self) -> snapshots.Policy:
+        """A copy of policy and optimiser."""
+        learner, sampler = self.learner, self.sampler
+        optimizer = {name: value.copy() for name, value in learner.optimizer.state().items()}
+        spaces = sampler.observation_space, sampler.action_space
+        return snapshots.Policy(self.spec, self.round, learner.parameters.vector.copy(), optimizer, *spaces)
+
+    def episode_actions(self) -> np.ndarray:
+        """Actions of the current episode so far."""
+        actions = self.sampler.state()["actions"]
+        return actions[len(actions) - self.sampler.episode_step :]
+
+    def state(self) -> dict[str, Any]:
+        """All that the following rounds depend on."""
+        sampler = {f"sampler/{name}": value for name, value in self.sampler.state().items()}
+        optimizer = {f"optimizer/{name}": value for name, value in self.learner.optimizer.state().items()}
+        return {"round": self.round, "parameters": self.learner.parameters.vector.copy()} | optimizer | sampler
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continues from `state`."""
+
+        def part(prefix: str) -> dict[str, Any]:
+            return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+        self.round = state["round"]
+        self.learner.parameters.vector[:] = state["parameters"]
+        self.learner.optimizer.restore(part("optimizer/"))
+        self.sampler.restore(part("sampler/"))
+
+
+class Clock:
+    """CPU seconds of this process by phase: other jobs on the machine do not show in them."""
+
+    def __init__(self):
+        self.seconds = dict.fromkeys(TIMING_COLUMNS[1:], 0.0)
+
+    def __call__(self, phase: str) -> Clock:
+        self._phase = phase
+        return self
+
+    def __enter__(self) -> None:
+        self._start = time.process_time()
+
+    def __exit__(self, *_) -> None:
+        self.seconds[self._phase] += time.process_time() - self._start
