@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.registry import Figure, benchmark
-from rl_influence.analysis.claims import LEDGERS
+from rl_influence.analysis.claims import CLAIM_TABLES
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES
@@ -66,7 +66,7 @@ def full_grid() -> Iterator[Figure]:
         for name in ("config", "workflow", "docs"):
             shutil.copytree(name, root / name)
         shutil.copy("environment.yml", root)
-        figures = [name for name, (_, tables) in FIGURES.items() if {*tables} <= {*TABLES, *LEDGERS}]
+        figures = [name for name, (_, tables) in FIGURES.items() if {*tables} <= {*TABLES, *CLAIM_TABLES}]
         tables = [name for name in LATEX if name in TABLES]
         study = {"study": "full", "grid": GRID, "figures": figures, "tables": tables}
         (root / "config/full.yaml").write_text(json.dumps(study))  # JSON is YAML

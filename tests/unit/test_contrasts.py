@@ -87,8 +87,10 @@ def test_controls_table_by_hand(tables):
         found = controls[(controls["contrast"] == contrast) & (controls["quantity"] == quantity)]
         return found.iloc[0]
 
-    auc = values(returns, "iif_p50", "auc") - values(returns, "ppo_matched_updates", "auc")
-    found = row("IIF − PPO with IIF's updates", "auc")
+    auc = values(returns, "iif_p50", "mean_training_return") - values(
+        returns, "ppo_matched_updates", "mean_training_return"
+    )
+    found = row("IIF − PPO with IIF's updates", "mean_training_return")
     assert (found["value"], found["n"], found["expected"]) == (pytest.approx(auc.mean()), 3, 3)
     half = stats.t.ppf(0.975, 2) * auc.std(ddof=1) / np.sqrt(3)
     assert (found["low"], found["high"]) == pytest.approx((auc.mean() - half, auc.mean() + half))
@@ -100,10 +102,10 @@ def test_controls_table_by_hand(tables):
         values(efficiency, "iif_p50", "unreached").sum() + values(efficiency, "ppo_matched_updates", "unreached").sum()
     )
     assert row("IIF − PPO with IIF's updates", "se_ave")["unreached"] == unreached
-    assert row("IIF − random", "auc")[["n", "expected"]].tolist() == [2, 3]
+    assert row("IIF − random", "mean_training_return")[["n", "expected"]].tolist() == [2, 3]
 
 
-@pytest.mark.parametrize("quantity", ["se_ave", "auc"])
+@pytest.mark.parametrize("quantity", ["se_ave", "mean_training_return"])
 def test_effects_add_up(tables, quantity):
     rows = tables["controls"][tables["controls"]["quantity"] == quantity].set_index("contrast")["value"]
     whole = rows["IIF − PPO"]

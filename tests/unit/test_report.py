@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from rl_influence import figures
-from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, ledgers, load_claims
+from rl_influence.analysis.claims import CLAIM_TABLES, VERDICTS, judge_study, load_claims
 from rl_influence.analysis.curves import leftover_runs, load_study
 from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
@@ -39,8 +39,8 @@ def build(root: Path, **study) -> Config:
     tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
     for name, table in tables.items():
         write_table(table, root / "results/made_up" / TABLES[name].folder / f"{name}.csv")
-    for name, table in ledgers(load_claims(CATALOGUE), config, tables).items():
-        write_table(table, root / "results/made_up" / LEDGERS[name] / f"{name}.csv")
+    for name, table in judge_study(load_claims(CATALOGUE), config, tables).items():
+        write_table(table, root / "results/made_up/tables" / f"{name}.csv")
     drawn = root / "paper_figures/made_up"
     for name in FIGURES:
         folders = (root / "results/made_up/tables", root / "results/made_up/runtimes")
@@ -98,18 +98,17 @@ def test_nothing_is_loaded_and_every_link_leads_somewhere(page):
 
 def test_verdicts_come_first_with_every_claim(page, built):
     _, root = built
-    folder = root / "results/made_up"
-    paths = {name: folder / kind / f"{name}.csv" for name, kind in LEDGERS.items()}
-    claims, checks = complete({name: pd.read_csv(path, keep_default_na=False) for name, path in paths.items()})
+    paths = [root / "results/made_up/tables" / f"{name}.csv" for name in CLAIM_TABLES[:2]]
+    claims, checks = (pd.read_csv(path, keep_default_na=False) for path in paths)
     places = [page.index(f'<section id="{name}"') for name in ("verdicts", "figures", "tables", "provenance")]
     assert places == sorted(places)
     rows = re.findall(r'<tr id="claim(\d+)">(.*?)</tr>', page, flags=re.DOTALL)
-    assert [int(number) for number, _ in rows] == list(range(1, 18))
+    assert [int(number) for number, _ in rows] == list(range(1, 23))
     for (_, row), claim in zip(rows, claims.to_dict("records"), strict=True):
         found = re.search(r'<span class="verdict ([a-z-]+)">([a-z ]+)</span>', row)
         assert found[2] == claim["verdict"] in VERDICTS and found[1] == claim["verdict"].replace(" ", "-")
         assert claim["rule"] in text_of(row)
-    first = checks[(checks["claim"] == 1) & (checks["environment"] == "frozenlake")].iloc[0]
+    first = checks[(checks["quantity"] == "se_ave") & (checks["environment"] == "frozenlake")].iloc[0]
     assert f"{100 * float(first['value']):.3g} % [" in rows[0][1] and "(paper: 34 ± 2)" in rows[0][1]
     for verdict in VERDICTS:
         assert f"{verdict} : {(claims['verdict'] == verdict).sum()}" in text_of(page)

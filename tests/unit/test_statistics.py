@@ -85,14 +85,22 @@ def test_probability_of_improvement_by_hand():
     assert st.probability_of_improvement(x, y) == pytest.approx(u / 35)
 
 
-def test_area_under_curve_by_hand():
-    assert st.area_under_curve([0, 1, 1]) == pytest.approx(0.75)
-    assert st.area_under_curve([0, nan, 1]) == pytest.approx(0.5)
-    assert st.area_under_curve([0, nan, 1, 1]) == pytest.approx((1 + 1) / 3)
-    assert st.area_under_curve([7]) == 7
+def test_mean_training_return_by_hand():
+    assert st.mean_training_return([0, 1, 1]) == pytest.approx(0.75)
+    assert st.mean_training_return([0, nan, 1]) == pytest.approx(0.5)
+    assert st.mean_training_return([0, nan, 1, 1]) == pytest.approx((1 + 1) / 3)
+    assert st.mean_training_return([7]) == 7
     for bad in ([nan], [], [0, np.inf]):
         with pytest.raises(ValueError, match="returns"):
-            st.area_under_curve(bad)
+            st.mean_training_return(bad)
+
+
+def test_final_return_is_the_mean_of_the_last_tenth():
+    assert st.final_return(np.arange(101.0)) == np.mean(np.arange(91, 101))  # rounds 91 to 100
+    assert st.final_return([0, 1, 2, 3, 4, 9]) == 9  # of five rounds the last
+    assert st.final_return(np.arange(13.0)) == 11.5  # a tenth of twelve, rounded up: two
+    assert st.final_return([0.0, *[nan] * 17, 5.0, nan, 7.0]) == 7  # of twenty: round 20; 19 was not evaluated
+    assert st.final_return([3.0]) == 3
 
 
 def test_minimum_detectable_effect_is_found_with_its_power():

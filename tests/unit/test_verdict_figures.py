@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from rl_influence import figures
-from rl_influence.analysis.claims import LEDGERS, ledgers, load_claims, number_text
+from rl_influence.analysis.claims import CLAIM_TABLES, judge_study, load_claims, number_text
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import make_tables
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
     root, lost = tmp_path_factory.mktemp("verdicts"), ("acrobot", "ppo", 1)
     write_synthetic_study(root, config, skip=lambda run: (run.environment, run.method, run.seed) == lost)
     tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
-    return config, tables | ledgers(load_claims(CATALOGUE), config, tables, load_reported(CATALOGUE))
+    return config, tables | judge_study(load_claims(CATALOGUE), config, tables, load_reported(CATALOGUE))
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,7 @@ def test_every_claim_has_its_verdict_in_its_colour(made, drawn):
     _, tables = made
     texts = drawn["fig_claims"].texts
     shown = [(text.get_text().strip(), to_hex(text.get_color())) for text in texts if text.get_fontweight() == "bold"]
-    timed = tables["runtime_claims"].set_index("claim")["verdict"]
-    verdicts = [timed.get(c, v) for c, v in zip(tables["claims"]["claim"], tables["claims"]["verdict"], strict=True)]
-    assert shown == [(verdict, fig_claims.COLORS[verdict]) for verdict in verdicts]
+    assert shown == [(verdict, fig_claims.COLORS[verdict]) for verdict in tables["claims"]["verdict"]]
     assert len({*fig_claims.COLORS.values()}) == 4
 
 
@@ -70,21 +68,21 @@ def test_checks_show_their_number_the_papers_and_what_is_absent(made, drawn):
     words = " ".join(text.get_text() for text in drawn["fig_claims"].texts).replace("\u00a0", " ")
     words = " ".join(words.split())
     checks = tables["claims_checks"]
-    tested = checks[(checks["n"] > 0) & checks["outcome"].isin(["holds", "fails", "undecided"])]
+    tested = checks[(checks["n"] > 0) & checks["role"].isin(["decides", "vetoes", "completes"])]
     assert len(tested)
     for row in tested.to_dict("records"):
         assert number_text(row) in words
     assert "34 ± 2" in words
     assert "not in this study: minigrid, highway, lunarlander, bipedalwalker" in words
-    assert "missing runs: acrobot ppo seed 1" in words and "RLHF experiments" in words
+    assert "missing runs: acrobot ppo seed 1" in words
 
 
 def test_one_run_alone_is_enough_for_the_claims(tmp_path):
     config = study({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 2})
     write_synthetic_study(tmp_path, config)
     tables = make_tables(load_study(config, tmp_path), reported=load_reported(CATALOGUE))
-    found = ledgers(load_claims(CATALOGUE), config, tables, load_reported(CATALOGUE))
-    assert set(found["claims"]["verdict"]) == {"cannot tell"} and set(found) == set(LEDGERS)
+    found = judge_study(load_claims(CATALOGUE), config, tables, load_reported(CATALOGUE))
+    assert set(found["claims"]["verdict"]) == {"not run"} and set(found) == set(CLAIM_TABLES)
     figures.make("fig_claims", found, config)
     with pytest.raises(FigureError, match="fig_controls: nothing to draw"):
         figures.make("fig_controls", tables, config)
@@ -93,7 +91,7 @@ def test_one_run_alone_is_enough_for_the_claims(tmp_path):
 def test_points_and_bars_of_the_controls(made, drawn):
     _, tables = made
     figure = drawn["fig_controls"]
-    places = [(e, q) for e in ("frozenlake", "acrobot") for q in ("se_ave", "auc")]
+    places = [(e, q) for e in ("frozenlake", "acrobot") for q in ("se_ave", "mean_training_return")]
     for axis, (environment, quantity) in zip(figure.axes, places, strict=True):
         table = tables["controls"]
         rows = table[(table["environment"] == environment) & (table["quantity"] == quantity)].to_dict("records")
@@ -119,9 +117,9 @@ def test_points_and_bars_of_the_controls(made, drawn):
 def test_tables_come_back_from_files_as_they_were(made, tmp_path):
     """The figure of the written tables is the figure of the tables in memory."""
     config, tables = made
-    for name in LEDGERS:
+    for name in CLAIM_TABLES:
         tables[name].to_csv(tmp_path / f"{name}.csv", index=False)
-    read = {name: pd.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values=[""]) for name in LEDGERS}
+    read = {name: pd.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values=[""]) for name in CLAIM_TABLES}
     again = figures.make("fig_claims", read, config)
     first = figures.make("fig_claims", tables, config)
     assert [text.get_text() for text in again.texts] == [text.get_text() for text in first.texts]

@@ -1,8 +1,8 @@
 # Tables -> verdicts on the paper's claims -> one HTML file with everything.
-from rl_influence.analysis.claims import LEDGERS, load_claims
+from rl_influence.analysis.claims import CLAIM_TABLES, load_claims
 
 REPORT = f"report/{STUDY.study}.html"
-CLAIMS = {name: f"{RESULTS}/{folder}/{name}.csv" for name, folder in LEDGERS.items()}
+CLAIMS = {name: f"{RESULTS}/tables/{name}.csv" for name in CLAIM_TABLES}
 JUDGED = {name: TABLE_FILES[name] for name in [*load_claims().tables, "missing_runs", "missing_analyses"] if name in TABLE_FILES}
 TABLE_FILES = TABLE_FILES | CLAIMS  # figures read them too
 

@@ -62,16 +62,23 @@ def method_of(config: Config, environment: str, role: Role) -> str | None:
 
 
 def rows_where(table: pd.DataFrame, where: Mapping[str, object]) -> pd.DataFrame:
-    """The rows that have these values (numbers, or text)."""
+    """The rows that have these values, numbers or text; a list or tuple: one of them."""
     for name, value in where.items():
-        table = table[table[name].astype(str if isinstance(value, str) else float) == value]
+        values = list(value) if isinstance(value, (list, tuple)) else [value]
+        table = table[table[name].astype(str if isinstance(values[0], str) else float).isin(values)]
     return table
 
 
-def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None) -> pd.Series:
-    """seed -> mean of a column over the seed's rows, or of its ratio to another column; undefined ones are left out."""
-    values = table[quantity].astype(float) / (table[over].astype(float) if over else 1.0)
-    return values.groupby(table["seed"].astype(int)).mean().dropna()
+def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None, unit: str = "seed") -> pd.Series:
+    """seed -> mean of a column over the seed's rows, or of its ratio to another column.
+
+    A ratio to 0 is undefined, as an empty value is: such rows enter no mean, and a seed without others is left out.
+    """
+    values = table[quantity].astype(float)
+    if over:
+        below = table[over].astype(float)
+        values = values / below.where(below != 0)
+    return values.groupby(table[unit].astype(int)).mean().dropna()
 
 
 def contrast(own: pd.Series, minus: pd.Series | None = None) -> Interval:
@@ -82,8 +89,8 @@ def contrast(own: pd.Series, minus: pd.Series | None = None) -> Interval:
 def controls(returns: pd.DataFrame, efficiencies: pd.DataFrame, config: Config) -> pd.DataFrame:
     """What the filter, the number of updates and clipping do, each with the rest held equal, per environment.
 
-    Rows have quantity `se_ave` (difference of the SE_ave that both methods have against standard PPO) or `auc`
-    (difference of the mean returns over training). Differences of the same two ends add up along any path, as
+    Rows have quantity `se_ave` (difference of the SE_ave that both methods have against standard PPO) or
+    `mean_training_return` (difference). Differences of the same two ends add up along any path, as
     IIF − PPO = (IIF − PPO with IIF's updates) + (PPO with IIF's updates − PPO). unreached counts the levels that either
     side never reaches (its SE_ave is then an upper bound).
     """
@@ -100,7 +107,7 @@ def controls(returns: pd.DataFrame, efficiencies: pd.DataFrame, config: Config) 
             expected = grid.get((environment, method), set()) & grid.get((environment, minus), set())
             if not expected:
                 continue
-            for quantity, table in (("se_ave", efficiencies), ("auc", returns)):
+            for quantity, table in (("se_ave", efficiencies), ("mean_training_return", returns)):
                 sides = [rows_where(table, {"environment": environment, "method": m}) for m in (method, minus)]
                 own, other = (per_seed(side, quantity) for side in sides)
                 if quantity == "se_ave" and minus == reference:

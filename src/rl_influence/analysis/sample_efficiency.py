@@ -25,12 +25,15 @@ class SampleEfficiency:
         se_peak: the reduction at the reference's maximum; nan as above.
         levels: one row per level, in rising order: level, m_reference, m_method (rounds), reduction, reached.
         unreached: levels that the method never reaches; with any, se_ave is an upper bound.
+        se_ave_least: se_ave with the reductions of these levels at -1, where they are not lower already: what
+            (m_reference - m_method) / max(m_reference, m_method) tends to as m_method grows.
     """
 
     se_ave: float
     se_peak: float
     levels: pd.DataFrame
     unreached: int
+    se_ave_least: float
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,9 @@ def sample_efficiency(reference_returns, method_returns) -> SampleEfficiency:
         se_peak=float(reductions[-1]) if len(levels) else np.nan,
         levels=levels,
         unreached=int((~levels["reached"]).sum()),
+        se_ave_least=float(levels["reduction"].where(levels["reached"], np.minimum(reductions, -1)).mean())
+        if len(levels)
+        else np.nan,
     )
 
 

@@ -118,18 +118,63 @@ def probability_of_improvement(method, reference) -> float:
     return float((1 + ahead).mean() / 2)
 
 
-def area_under_curve(returns) -> float:
-    """Area under a learning curve divided by its number of rounds: the mean return over training (trapezoids).
+def mean_training_return(returns) -> float:
+    """Mean test return over the training rounds: the area under the learning curve divided by its rounds (trapezoids).
 
     `returns` is indexed by round; nan marks rounds that were not evaluated: trapezoids span them. One point: its value.
     """
+    curve, rounds = _evaluated(returns)
+    if len(rounds) == 1:
+        return float(curve[rounds[0]])
+    return float(np.trapezoid(curve[rounds], rounds) / (rounds[-1] - rounds[0]))
+
+
+def final_return(returns) -> float:
+    """Mean test return over the last tenth of the rounds (rounded up; those of them that were evaluated)."""
+    curve, rounds = _evaluated(returns)
+    last = len(curve) - 1
+    return float(curve[rounds[rounds > last - max(1, -(-last // 10))]].mean()) if last else float(curve[0])
+
+
+def _evaluated(returns) -> tuple[np.ndarray, np.ndarray]:
+    """The curve, and its rounds that were evaluated."""
     curve = np.asarray(returns, dtype=float)
     rounds = np.flatnonzero(~np.isnan(curve))
     if not len(rounds) or np.isinf(curve).any():
         raise ValueError("returns: expected finite values in at least one round")
-    if len(rounds) == 1:
-        return float(curve[rounds[0]])
-    return float(np.trapezoid(curve[rounds], rounds) / (rounds[-1] - rounds[0]))
+    return curve, rounds
+
+
+def prediction_interval(values, repeats: int, confidence: float = 0.95) -> Interval:
+    """Where the mean of `repeats` new seeds would lie, given these; nan for n < 2."""
+    values = _sample(values)
+    n = len(values)
+    if n < 2:
+        return Interval(float(values.mean()) if n else np.nan, np.nan, np.nan, n)
+    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) * np.sqrt(1 / n + 1 / repeats)
+    return Interval(float(values.mean()), float(values.mean() - half), float(values.mean() + half), n)
+
+
+def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
+    """The one confidence level for the intervals of all looks at growing data, so that the chance that a true null is
+    left out of any of them is `alpha` (Pocock 1977, for looks at any numbers of seeds).
+
+    Args:
+        looks: numbers of seeds at the looks, or multiples of one, rising.
+    """
+    sizes = np.asarray(looks, dtype=float)
+    if len(sizes) == 1:
+        return 1 - alpha
+    correlation = np.sqrt(np.minimum.outer(sizes, sizes) / np.maximum.outer(sizes, sizes))
+
+    def excess(level):
+        bound = np.full(len(sizes), stats.norm.ppf((1 + level) / 2))
+        inside = stats.multivariate_normal.cdf(
+            bound, cov=correlation, lower_limit=-bound, abseps=1e-7, releps=1e-7, maxpts=10**6, rng=0
+        )
+        return 1 - inside - alpha
+
+    return round(float(optimize.brentq(excess, 1 - alpha, 1 - alpha / len(sizes), xtol=1e-6)), 4)
 
 
 def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confidence: float = 0.95) -> float:

@@ -24,14 +24,16 @@ from rl_influence.runs.files import write_atomic
 
 from .contrasts import controls
 from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, iif_sweep, reference_method
+from .first_passage import null_values, rise, rounds_to
 from .reported import Pair, Reported, load_reported
 from .sample_efficiency import FRACTIONS, efficiency_at, sample_efficiency, time_efficiency
 from .statistics import (
-    area_under_curve,
     bootstrap_interval,
     columns_of,
+    final_return,
     interquartile_mean,
     mean_columns,
+    mean_training_return,
     minimum_detectable_effect,
     paired_differences,
     probability_of_improvement,
@@ -43,9 +45,10 @@ Rounds = dict[str, np.ndarray]  # columns of one run, indexed by round
 EFFICIENCY = ["environment", "method", "n", "expected", *columns_of("se_ave"), *columns_of("se_peak")]
 EFFICIENCY += ["levels", "unreached", "peak_unreached"]
 EFFICIENCY += ["paper_se_ave", "paper_se_ave_spread", "paper_se_peak", "paper_se_peak_spread", "paper_source"]
+EFFICIENCIES = ["se_ave", "se_ave_least", "se_peak", "levels", "unreached", "peak_reached"]
 GAINS = ["environment", "method", "n", "expected", "round", "reference_round", *columns_of("gain")]
 GAINS += ["gain_bootstrap_low", "gain_bootstrap_high", "probability_of_improvement", "detectable_gain"]
-GAINS += [*columns_of("auc_gain"), "paper_gain_low", "paper_gain_high"]
+GAINS += [*columns_of("training_gain"), "paper_gain_low", "paper_gain_high"]
 TOTALS = {"": ["influence_s", "optimise_s"], "_with_sampling": ["influence_s", "optimise_s", "sampling_s"]}
 PHASES = ["sampling_s", "influence_s", "optimise_s", "evaluate_s"]
 RUNTIMES = [*KEY, *PHASES]
@@ -92,12 +95,12 @@ def curves_summary(study: StudyCurves) -> pd.DataFrame:
 
 
 def final_returns(study: StudyCurves) -> pd.DataFrame:
-    """Test return at the last round, and the area under the curve (mean return over training), per method."""
+    """Final return (mean of the last tenth of the rounds) and mean training return, per method."""
     rows = []
     runs = _runs(study)
     for (environment, method), expected in _expected(study).items():
         own = list(_by_seed(runs, environment, method).values())
-        final = [run["test_return"][-1] for run in own]
+        final = [final_return(run["test_return"]) for run in own]
         rows.append(
             {
                 "environment": environment,
@@ -107,36 +110,36 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
                 "round": own[0]["round"][-1] if own else np.nan,
                 **mean_columns("final_return", final),
                 "iqm": float(interquartile_mean(final)) if final else np.nan,
-                **mean_columns("auc", [area_under_curve(run["test_return"]) for run in own]),
+                **mean_columns("mean_training_return", [mean_training_return(run["test_return"]) for run in own]),
             }
         )
     return pd.DataFrame(rows)
 
 
 def returns_per_seed(study: StudyCurves) -> pd.DataFrame:
-    """Final return and area under the curve (mean return over training) of every run, and its number of rounds.
+    """Final return and mean training return of every run, and its number of rounds.
 
-    ppo_range is the same for all runs of an environment: the way from standard PPO's untrained return to its best,
-    averaged over seeds; empty without standard PPO.
+    ppo_rise is the same for all runs of an environment: the way from standard PPO's untrained return to the highest
+    point of its mean curve; empty without standard PPO.
     """
-    runs, reference = _runs(study), reference_method(study.config)
-    ranges = defaultdict(list)
-    for (environment, method, _), run in runs.items():
-        if method == reference:
-            ranges[environment].append(np.nanmax(run["test_return"]) - run["test_return"][0])
+    curves, reference = _returns(study), reference_method(study.config)
+    rises = {}
+    for environment in dict.fromkeys(key[0] for key in curves):
+        standard = [curve for key, curve in curves.items() if key[:2] == (environment, reference)]
+        start, top = rise(standard) if standard else (np.nan, np.nan)
+        rises[environment] = top - start
     rows = [
-        (*key, run["round"][-1], run["test_return"][-1], area_under_curve(run["test_return"]))
-        for key, run in runs.items()
+        (*key, len(curve) - 1, final_return(curve), mean_training_return(curve), rises[key[0]])
+        for key, curve in curves.items()
     ]
-    table = pd.DataFrame(rows, columns=[*KEY, "rounds", "final_return", "auc"])
-    return table.assign(ppo_range=[np.mean(ranges[e]) if e in ranges else np.nan for e in table["environment"]])
+    return pd.DataFrame(rows, columns=[*KEY, "rounds", "final_return", "mean_training_return", "ppo_rise"])
 
 
 def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
     """Final return of each method minus standard PPO's of the same seed: t and bootstrap intervals over seeds.
 
     detectable_gain is the smallest true gain that n such seeds find with a power of 80 % (95 % paired t test), from the
-    differences' own standard deviation. auc_gain compares mean returns over the rounds that both have.
+    differences' own standard deviation. training_gain compares mean training returns over the rounds that both have.
     """
     rows = []
     runs, reference = _runs(study), reference_method(study.config)
@@ -145,11 +148,11 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
         standard = _by_seed(runs, environment, reference)
         final = {"own": _final(own), "standard": _final(standard)}
         gains = paired_differences(final["standard"], final["own"]).differences
-        auc = []
+        training = []
         for seed in gains.index:
             both = own[seed]["test_return"], standard[seed]["test_return"]
-            areas = [area_under_curve(returns[: min(map(len, both))]) for returns in both]
-            auc.append(areas[0] - areas[1])
+            means = [mean_training_return(returns[: min(map(len, both))]) for returns in both]
+            training.append(means[0] - means[1])
         boot = bootstrap_interval(gains)
         paper = reported.table_4.get(environment, {}).get(method, (np.nan, np.nan))
         seeds = list(gains.index)
@@ -168,7 +171,7 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
                     final["own"].loc[seeds], final["standard"].loc[seeds]
                 ),
                 "detectable_gain": minimum_detectable_effect(len(gains), gains.std(ddof=1)) if seeds else np.nan,
-                **mean_columns("auc_gain", auc),
+                **mean_columns("training_gain", training),
                 "paper_gain_low": paper[0],
                 "paper_gain_high": paper[1],
             }
@@ -189,7 +192,7 @@ def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
     """SE_ave and SE_peak of each run against standard PPO of the same seed (section 5.2).
 
     Columns: se_ave, se_peak (fractions; empty if the reference never rises above round 0), levels, unreached (levels
-    that the method never reaches: with any, se_ave is an upper bound), peak_reached.
+    that the method never reaches: with any, se_ave is an upper bound, and se_ave_least the least), peak_reached.
     """
     rows = []
     for key, standard, own in _pairs(study):
@@ -198,13 +201,14 @@ def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
             {
                 **dict(zip(KEY, key, strict=True)),
                 "se_ave": result.se_ave,
+                "se_ave_least": result.se_ave_least,
                 "se_peak": result.se_peak,
                 "levels": len(result.levels),
                 "unreached": result.unreached,
                 "peak_reached": bool(len(result.levels) and result.levels["reached"].iloc[-1]),
             }
         )
-    return pd.DataFrame(rows, columns=[*KEY, "se_ave", "se_peak", "levels", "unreached", "peak_reached"])
+    return pd.DataFrame(rows, columns=[*KEY, *EFFICIENCIES])
 
 
 def efficiency_levels(study: StudyCurves) -> pd.DataFrame:
@@ -245,7 +249,7 @@ def efficiency(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -
                 **mean_columns("se_peak", mine["se_peak"]),
                 "levels": int(mine["levels"].sum()),
                 "unreached": int(mine["unreached"].sum()),
-                "peak_unreached": int((~mine["peak_reached"].astype(bool)).sum()),
+                "peak_unreached": int((~mine["peak_reached"]).sum()),
                 **_paper("se_ave", paper and paper.se_ave),
                 **_paper("se_peak", paper and paper.se_peak),
                 "paper_source": source,
@@ -289,7 +293,7 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
         row = {"environment": environment, "method": method, "seed": seed}
         row |= {name: run[name][1:].mean() for name in PHASES}  # round 0 is the untrained policy
         standard = runs.get((environment, reference, seed)) if method != reference else None
-        row["peak_reached"] = ""
+        row["peak_reached"] = pd.NA
         for suffix, phases in TOTALS.items():
             row[f"total{suffix}_s"] = _seconds(run, phases)[-1]
             if standard is not None:
@@ -300,9 +304,9 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
                     _seconds(run, phases),
                 )
                 row |= {f"matching_peak{suffix}_s": result.method_s, f"rt_peak{suffix}": result.rt_peak}
-                row["peak_reached"] = str(result.reached)
+                row["peak_reached"] = result.reached
         rows.append(row)
-    return pd.DataFrame(rows, columns=RUNTIMES)
+    return pd.DataFrame(rows, columns=RUNTIMES).astype({"peak_reached": "boolean"})
 
 
 def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
@@ -313,7 +317,7 @@ def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> 
         row = {"environment": environment, "method": method, "n": len(mine), "expected": expected}
         for name in RUNTIMES[3:-1]:
             row |= mean_columns(name, mine[name].dropna())
-        row["peak_unreached"] = int((mine["peak_reached"] == "False").sum())
+        row["peak_unreached"] = int((~mine["peak_reached"]).sum())
         _, paper = reported.efficiency(environment, method)
         rows.append(row | _paper("rt_peak", paper and paper.rt_peak))
     names = [name for quantity in RUNTIMES[3:-1] for name in columns_of(quantity)]
@@ -348,7 +352,7 @@ def table_5(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> p
             pair = getattr(paper, quantity, None)
             if pair and unit == "fraction":
                 pair = (pair[0] / 100, pair[1] / 100)
-            bounds = (frames[who]["peak_reached"] == "False").sum() if "peak" in quantity else 0
+            bounds = (~frames[who]["peak_reached"]).sum() if "peak" in quantity else 0
             rows.append(
                 {
                     "environment": environment,
@@ -397,6 +401,8 @@ TABLES: dict[str, Table] = {
     "final_returns": Table(final_returns, ("study",)),
     "final_gains": Table(final_gains, ("study", "reported")),
     "efficiency_per_seed": Table(efficiency_per_seed, ("study",)),
+    "rounds_to": Table(lambda study: rounds_to(_returns(study), reference_method(study.config)), ("study",)),
+    "null_values": Table(lambda study: null_values(_returns(study), reference_method(study.config)), ("study",)),
     "efficiency_levels": Table(efficiency_levels, ("study",)),
     "efficiency": Table(efficiency, ("efficiency_per_seed", "study", "reported")),
     "table_2": Table(table_2, ("efficiency", "config", "reported")),
@@ -490,7 +496,12 @@ def _by_seed(runs: dict, environment: str, method: str) -> dict[int, Rounds]:
 
 
 def _final(runs: dict[int, Rounds]) -> pd.Series:
-    return pd.Series({seed: run["test_return"][-1] for seed, run in runs.items()}, dtype=float)
+    return pd.Series({seed: final_return(run["test_return"]) for seed, run in runs.items()}, dtype=float)
+
+
+def _returns(study: StudyCurves) -> dict[tuple[str, str, int], np.ndarray]:
+    """(environment, method, seed) -> that run's test returns by round."""
+    return {key: run["test_return"] for key, run in _runs(study).items()}
 
 
 def _chosen_rows(frame: pd.DataFrame, config: Config, environments: list[str] | None = None) -> pd.DataFrame:

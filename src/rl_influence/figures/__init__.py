@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rl_influence.analysis.claims import LEDGERS
+from rl_influence.analysis.claims import CLAIM_TABLES
 from rl_influence.analysis.registry import ANALYSIS_OF, LISTS
 from rl_influence.analysis.single_rounds import source
 from rl_influence.analysis.tables import TABLES
@@ -54,7 +54,8 @@ FIGURES = {  # name -> (module, tables it reads)
     module.__name__.rpartition(".")[2]: (module, module.TABLES) for module in MODULES
 }
 FOLDERS = (  # table -> its folder
-    {name: table.folder for name, table in TABLES.items()} | LEDGERS | dict.fromkeys((*ANALYSIS_OF, *LISTS), "tables")
+    {name: table.folder for name, table in TABLES.items()}
+    | dict.fromkeys((*CLAIM_TABLES, *ANALYSIS_OF, *LISTS), "tables")
 )
 __all__ = ["FIGURES", "FOLDERS", "FigureError", "draw", "make", "table_files"]
 

@@ -7,14 +7,15 @@ import textwrap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rl_influence.analysis.claims import LEDGERS, complete, number_text
+from rl_influence.analysis.claims import number_text
 from rl_influence.config import Config
 
 from . import style
 
-TABLES = tuple(LEDGERS)
-COLORS = {"replicated": "#0b55a5", "partly": "#b07800", "not replicated": "#c04a00", "cannot tell": "#666666"}
-MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
+TABLES = ("claims", "claims_checks")
+COLORS = {"replicated": "#0b55a5", "partly": "#b07800", "not replicated": "#c04a00"}
+COLORS |= dict.fromkeys(("undecided", "incomplete", "not run", "not applicable"), "#666666")
+MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "incomplete": "\u2026", "not applicable": "\u2013"}
 LINE = 0.098  # inches
 COLUMNS = {"claim": 0.0, "check": 0.29, "paper": 0.862}  # shares of the width
 HEADERS = {"claim": "claim and verdict", "check": "checks: ours with 95 % t interval", "paper": "the paper"}
@@ -23,7 +24,7 @@ CLAIM_CHARACTERS, CHECK_CHARACTERS = 36, 82
 
 def draw(tables: dict, config: Config) -> Figure:
     rows = []
-    claims, checks = complete(tables)
+    claims, checks = tables["claims"], tables["claims_checks"]
     for claim in claims.to_dict("records"):
         lines = _check_lines(checks[checks["claim"] == claim["claim"]].to_dict("records"), claim, config)
         words = textwrap.wrap(f"{claim['claim']}  {claim['statement']}", CLAIM_CHARACTERS, subsequent_indent="    ")
@@ -54,7 +55,7 @@ def _check_lines(checks: list[dict], claim: dict, config: Config) -> list[tuple[
     """(outcome, text, paper's number) of each line beside a claim."""
     lines = []
     for row in checks:
-        if row["outcome"] == "not tested":
+        if row["outcome"] == "not run" or row["role"] in ("beside", "requires"):
             continue
         label = config.environments[row["environment"]].label
         number = number_text(row).replace(" ", "\u00a0") if row["n"] else row["reason"]  # in one line
@@ -65,12 +66,12 @@ def _check_lines(checks: list[dict], claim: dict, config: Config) -> list[tuple[
         lines += [(row["outcome"], "", part) for part in papers[number + 1 :]]
     notes = []
     if isinstance(claim["absent"], str) and claim["absent"]:
-        notes.append(f"{MARKS['not tested']} not in this study: {claim['absent']}")
+        notes.append(f"\u2013 not in this study: {claim['absent']}")
     if isinstance(claim["missing"], str) and claim["missing"]:
         notes.append(f"missing runs: {claim['missing']}")
     if not checks:
         notes.append(claim["reason"])
     for note in notes:
         short = textwrap.shorten(note, 4 * CHECK_CHARACTERS, placeholder=" ... (claims.csv)")
-        lines += [("not tested", part, "") for part in textwrap.wrap(short, CHECK_CHARACTERS, subsequent_indent="    ")]
+        lines += [("not run", part, "") for part in textwrap.wrap(short, CHECK_CHARACTERS, subsequent_indent="    ")]
     return lines

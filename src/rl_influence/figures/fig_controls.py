@@ -32,11 +32,11 @@ def draw(tables: dict, config: Config) -> Figure:
     drawn = [name for name in panels.main_environments(config) if apart.loc[apart["environment"] == name, "n"].any()]
     if not drawn:
         raise style.FigureError("fig_controls: nothing to draw, no two methods that differ in one thing have finished")
-    heights = [0.2 + 0.13 * len(_rows(table, name, "auc")) for name in drawn]
+    heights = [0.2 + 0.13 * len(_rows(table, name, "mean_training_return")) for name in drawn]
     figure = style.new_figure(style.WIDTH, sum(heights) + 0.25 * len(drawn))
     grid = figure.subplots(len(drawn), 2, squeeze=False, height_ratios=heights)
     for name, axes in zip(drawn, grid, strict=True):
-        for axis, (quantity, scale) in zip(axes, (("se_ave", 100), ("auc", 1)), strict=True):
+        for axis, (quantity, scale) in zip(axes, (("se_ave", 100), ("mean_training_return", 1)), strict=True):
             _draw(axis, _rows(table, name, quantity), scale)
         axes[1].set_yticklabels([])
         axes[0].annotate(

@@ -68,7 +68,7 @@ def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str]
     rows = []
     for row in frame.to_dict("records"):
         cells = [*_labels(row, config), _count(row), _spread(row, "final_return", 1, 3)]
-        cells += [_range(row, "final_return", 1, 3), _number(row["iqm"], 3), _spread(row, "auc", 1, 3)]
+        cells += [_range(row, "final_return", 1, 3), _number(row["iqm"], 3), _spread(row, "mean_training_return", 1, 3)]
         rows.append(cells)
     return header, rows
 

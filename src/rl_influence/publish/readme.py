@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.claims import LEDGERS, complete, number_text
+from rl_influence.analysis.claims import number_text
 from rl_influence.analysis.curves import chosen_iif, compared_environments, reference_method
 from rl_influence.config import EXACT_HEURISTICS, Config
 
 STUDY = "config/paper.yaml"
 OUTCOMES = {"f_return": "f_return", "test_return": "exact test return"}
-MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "missing": "…"}
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "incomplete": "…", "not applicable": "–"}
 
 
 def verdicts(tables: Path, config: Config) -> str:
     """Every claim of the paper with its verdict, and each check that has a number."""
-    found = {name: _read(tables.parent / folder / f"{name}.csv") for name, folder in LEDGERS.items()}
-    claims, checks = complete(found)
+    claims, checks = (_read(tables / f"{name}.csv") for name in ("claims", "claims_checks"))
     lines = ["| | the paper's claim | verdict | ours (95 % interval, n seeds) |", "|---|---|---|---|"]
     for claim in claims.to_dict("records"):
         tested = checks[(checks["claim"] == claim["claim"]) & (checks["n"] > 0)]
+        tested = tested[tested["role"].isin(["decides", "vetoes", "completes"]) & tested["outcome"].isin(MARKS)]
         cells = []
         for row in tested.to_dict("records"):
             label = config.environment(row["environment"]).label

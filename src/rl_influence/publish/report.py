@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.claims import LEDGERS, VERDICTS, complete, number_text
+from rl_influence.analysis.claims import CLAIM_TABLES, VERDICTS, number_text
 from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
 from rl_influence.analysis.registry import study_tables
 from rl_influence.analysis.tables import TABLES
@@ -36,7 +36,10 @@ SHOWN = {  # table -> title, what it says
         "The share of rounds saved at 50 to 100 % of the way from PPO's untrained return to its best. SE_ave hangs on "
         "the last, small rises of a curve; this shows where a method is ahead.",
     ),
-    "final_returns": ("Final returns", "Test return after the last round, and the mean return over training (auc)."),
+    "final_returns": (
+        "Final returns",
+        "Final return: mean over the last tenth of the rounds; and the mean training return.",
+    ),
     "final_gains": (
         "Final gain over PPO",
         "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain "
@@ -81,7 +84,7 @@ SHOWN = {  # table -> title, what it says
 }
 PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction", "sign_agreement", "sign_agreement_bottom")
 PERCENT += ("drop_fraction", "overlap", "overlap_by_chance", "jaccard", "ahead")
-MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "missing": "?", "not tested": "\u2013"}
+MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "incomplete": "\u2026", "not applicable": "\u2013"}
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --paper: #fff; --line: #d9d9d9; --panel: #f6f6f4;
   --replicated: #0b55a5; --partly: #8a5d00; --not: #b03f00; --cannot: #5c5c5c; }
@@ -101,7 +104,7 @@ nav a { margin-right: 1em; white-space: nowrap; } .soft, figcaption, .note { col
 .doc th, .doc td { padding: .3rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 .verdict { font-weight: 700; white-space: nowrap; } .warning { color: var(--not); font-weight: 600; }
 .replicated { color: var(--replicated); } .partly { color: var(--partly); } .not-replicated { color: var(--not); }
-.cannot-tell { color: var(--cannot); }
+.undecided, .incomplete, .not-run, .not-applicable { color: var(--cannot); }
 .claims { width: 100%; border-collapse: collapse; }
 .claims td, .claims th { vertical-align: top; text-align: left; padding: .6rem .8rem .6rem 0;
   border-top: 1px solid var(--line); }
@@ -117,8 +120,8 @@ details summary { cursor: pointer; color: var(--soft); font-size: .88rem; }
 """
 LEGEND = """<p class="note">Each claim has checks, and each check is one number with its 95 % t interval over n seeds,
 compared with a threshold that was fixed beforehand (<code>config/claims.yaml</code>). \u2713 holds; \u2717 fails;
-? these seeds cannot tell; \u2013 not in this study. \u2264, \u2265, \u2248: a bound, since some of PPO's returns were
-never reached by the other method.</p>"""
+? these seeds cannot tell; \u2026 runs are missing; \u2013 not applicable. \u2264, \u2265, \u2248: a bound, since some
+of PPO's returns were never reached by the other method.</p>"""
 CLAIMS_HEAD = """<table class="claims"><thead><tr><th>claim</th><th>verdict</th>
 <th>checks: ours, and the paper's number</th></tr></thead>"""
 PAGE = """<!DOCTYPE html>
@@ -191,7 +194,7 @@ def _introduction(tables: dict[str, pd.DataFrame], config: Config) -> str:
 
 
 def _verdicts(tables: dict[str, pd.DataFrame], config: Config) -> str:
-    claims, checks = complete(tables)
+    claims, checks = tables["claims"], tables["claims_checks"]
     counts = []
     for verdict in VERDICTS:
         numbers = claims.loc[claims["verdict"] == verdict, "claim"]
@@ -212,7 +215,7 @@ def _verdicts(tables: dict[str, pd.DataFrame], config: Config) -> str:
 def _check_list(checks: list[dict], claim: dict, config: Config) -> str:
     lines = []
     for row in checks:
-        if row["outcome"] == "not tested":
+        if row["outcome"] == "not run":
             continue
         label = config.environments[row["environment"]].label
         text = escape(f"{MARKS[row['outcome']]} {label}, {row['check']}: ")
@@ -222,9 +225,7 @@ def _check_list(checks: list[dict], claim: dict, config: Config) -> str:
     if claim["absent"]:
         lines.append(f'<li class="soft">\u2013 not in this study: {escape(claim["absent"])}</li>')
     if claim["missing"]:
-        lines.append(f'<li class="soft">? missing runs: {escape(claim["missing"])}</li>')
-    if not checks and claim["paper"]:
-        lines.append(f'<li class="soft">paper: {escape(claim["paper"])}</li>')
+        lines.append(f'<li class="soft">\u2026 missing runs: {escape(claim["missing"])}</li>')
     rule = f"<details><summary>rule</summary>{escape(claim['rule'])}</details>"
     return f"<ul>{''.join(lines)}</ul>{rule}"
 
@@ -295,7 +296,7 @@ def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> 
 def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
     there = {*TABLES, *study_tables(config)}
     names = {name: FOLDERS[name] for name in [*SHOWN, "runs", "missing_runs", "missing_analyses"] if name in there}
-    names |= LEDGERS
+    names |= dict.fromkeys(CLAIM_TABLES, "tables")
     tables = {}
     for name, folder in names.items():
         path = root / "results" / config.study / folder / f"{name}.csv"
@@ -305,7 +306,7 @@ def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
             raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
         for column in tables[name].select_dtypes(["object", "str"]):
             tables[name][column] = tables[name][column].fillna("")
-    for name in (*LEDGERS, "runs"):  # columns that are empty throughout are read as numbers
+    for name in (*CLAIM_TABLES, "runs"):  # columns that are empty throughout are read as numbers
         for column in ("reason", "missing", "absent", "paper", "ours", "bound", "unit", "code", *VERSIONS):
             if column in tables[name]:
                 tables[name][column] = tables[name][column].astype(object).fillna("").astype(str)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rl_influence.analysis.claims import CheckConfig, ClaimConfig, Claims
+from rl_influence.analysis.claims.models import PairConfig, SequentialConfig
 from rl_influence.config import (
     IDENTIFIER,
     AnalysisBlock,
@@ -43,6 +44,8 @@ SECTIONS: dict[type[Closed], str] = {
     Claims: "The claims: `config/claims.yaml`",
     ClaimConfig: "A claim",
     CheckConfig: "A check of a claim",
+    PairConfig: "A check's `than`",
+    SequentialConfig: "The claims' `sequential`",
 }
 INTRODUCTION = """\
 # Configuration
@@ -67,7 +70,7 @@ for numbers, and YAML's aliases are not read.
 `paper_reported.yaml` holds the numbers that the paper prints. They are shown beside ours and used nowhere else.
 `claims.yaml` holds what the paper claims and by which rules our numbers confirm it or not.
 
-The tables below are generated from the models in `src/rl_influence/config/` and `analysis/claims.py` (`python -m
+The tables below are generated from the models in `src/rl_influence/config/` and `analysis/claims/models.py` (`python -m
 rl_influence.publish.schemas`), and so are the JSON schemas in `workflow/schemas/`, which editors can use: put
 `# yaml-language-server: $schema=../workflow/schemas/study.schema.json` on a study's first line.
 """

@@ -1,0 +1,123 @@
+"""What the rules can show at all: simulated power of every check, and what counting many checks does to a claim.
+
+Seeds are drawn from a normal distribution with the standard deviation that the study's own seeds have, independently;
+every draw is judged by the rule itself. Draws are seeded: the same tables give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rl_influence.analysis.statistics import pocock_confidence
+
+from .models import AGAINST_PPO, CheckConfig, Claims
+
+DRAWS = 4000
+POWER = ["claim", "environment", "case", "role", "check", "planned", "sd", "margin", "confidence", "paper_effect"]
+POWER += ["holds_if_paper", "fails_if_none", "holds_if_none", "detectable", "seeds_to_hold", "seeds_to_fail"]
+MULTIPLICITY = ["claim", "cases", "replicated", "partly", "checks", "false_holds", "false_partly", "false_replicated"]
+MULTIPLICITY += ["replicated_if_true", "all_if_true"]
+MOST_SEEDS = 500
+
+
+def outcome_shares(
+    check: CheckConfig, effect: float, sd: float, n: int, margin: float, confidence: float, seed: int = 0
+) -> tuple[float, float]:
+    """Shares of `DRAWS` samples of n seeds, with this true effect and standard deviation, that hold and that fail."""
+    draws = np.random.default_rng([seed, n]).standard_normal((DRAWS, n)) * sd + effect
+    half = stats.t.ppf((1 + confidence) / 2, n - 1) * draws.std(axis=1, ddof=1) / np.sqrt(n)
+    distance = check.sign * (draws.mean(axis=1) - check.threshold)
+    fails = (distance + half < margin) | (distance + half < 0)
+    holds = (distance - half > 0) & ~fails
+    return float(holds.mean()), float(fails.mean())
+
+
+def power(claims: Claims, checks: pd.DataFrame) -> pd.DataFrame:
+    """Power of every check at its planned seeds, with the standard deviation of the seeds behind `claims_checks`.
+
+    The level is that of a study that is looked at more than once: planned seeds are its first look.
+
+    Returns:
+        Rows with claim, environment, case, role, check, planned, sd, margin, confidence, paper_effect (the paper's
+        number; empty if it prints none), holds_if_paper (chance to hold if that is true), fails_if_none and holds_if_none (if
+        the truth lies at the threshold), detectable (smallest distance from the threshold that holds with 80 %),
+        seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the margin's double and at the threshold;
+        empty above `MOST_SEEDS`).
+    """
+    rows = []
+    numbered = {claim.claim: claim for claim in claims.claims}
+    confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)
+    for row in checks.to_dict("records"):
+        if not row["sd"] > 0 or row["role"] == "requires" or not np.isfinite(row["margin"]):
+            continue
+        check = _check_of(numbered[row["claim"]].checks, row)
+        level = 1 - (1 - confidence) / len(check.sides)
+        arguments = {"sd": row["sd"], "margin": row["margin"], "confidence": level}
+        n, paper = int(row["planned"]), row["paper_value"]
+        known = paper if check.quantity in (*AGAINST_PPO, "final_return") else np.nan
+        none = outcome_shares(check, check.threshold, n=n, **arguments)
+        step = check.sign * (2 * row["margin"] or abs(check.threshold) / 2)
+        numbers = (
+            known,
+            outcome_shares(check, known, n=n, **arguments)[0] if np.isfinite(known) else np.nan,
+            none[1],
+            none[0],
+            _detectable(row["sd"], n, level),
+            _seeds(check, check.threshold + step, 0, arguments),
+            _seeds(check, check.threshold - (0 if row["margin"] else step), 1, arguments),
+        )
+        place = [row[name] for name in POWER[:5]]
+        rows.append((*place, n, row["sd"], row["margin"], level, *numbers))
+    return pd.DataFrame(rows, columns=POWER)
+
+
+def multiplicity(claims: Claims, checks_power: float = 0.8) -> pd.DataFrame:
+    """What counting does, for independent cases that rest on one check each.
+
+    Returns:
+        Rows with claim, cases, replicated and partly (how many must count), checks (that count), false_holds (expected
+        number of them that hold by chance if there is no effect anywhere), false_partly and false_replicated (chance
+        of these verdicts then), replicated_if_true (chance of it if every case has a power of `checks_power`),
+        all_if_true (the same if all cases had to hold).
+    """
+    rows = []
+    confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)
+    for claim in claims.claims:
+        n = len(claim.cases)
+        counting = [(check, e) for check in claim.checks if check.role != "beside" for e in claim.seeds_of(check)]
+        by_chance = (1 - confidence) / 2
+        enough = [stats.binom.sf(number - 1, n, by_chance) for number in (claim.partly, claim.replicated)]
+        true = [stats.binom.sf(number - 1, n, checks_power) for number in (claim.replicated, n)]
+        shown = (n, claim.replicated, claim.partly, len(counting), by_chance * len(counting))
+        rows.append((claim.claim, *shown, *enough, *true))
+    return pd.DataFrame(rows, columns=MULTIPLICITY)
+
+
+def _check_of(checks: tuple[CheckConfig, ...], row: Mapping) -> CheckConfig:
+    """The check that a row of claims_checks is of."""
+    shape = row["quantity"], row["case"] or "", row["role"], row["threshold"]
+    return next(c for c in checks if (c.quantity, c.case, c.role, c.threshold) == shape)
+
+
+def _detectable(sd: float, n: int, confidence: float, wanted: float = 0.8) -> float:
+    """Distance from the threshold that a two-sided t test at this level finds with a power of 80 %."""
+    critical = stats.t.ppf((1 + confidence) / 2, n - 1)
+    low, high = 0.0, 2 * critical + 20
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if stats.nct.sf(critical, n - 1, middle) >= wanted else (middle, high)
+    return float(high * sd / np.sqrt(n))
+
+
+def _seeds(check: CheckConfig, truth: float, which: int, arguments: Mapping, wanted: float = 0.8) -> float:
+    """Fewest seeds (from 3, in steps of a tenth) with which a check holds (0) or fails (1) in 80 % of the draws."""
+    n = 3
+    while n <= MOST_SEEDS:
+        if outcome_shares(check, truth, n=n, **arguments)[which] >= wanted:
+            return float(n)
+        n += max(1, n // 10)
+    return np.nan

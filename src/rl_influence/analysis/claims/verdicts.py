@@ -1,0 +1,119 @@
+"""From intervals to outcomes of checks, to environments, to a claim's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rl_influence.analysis.statistics import Interval
+
+from .models import CheckConfig, ClaimConfig
+
+VERDICTS = ("replicated", "partly", "not replicated", "undecided", "incomplete", "not run", "not applicable")
+OUTCOMES = ("holds", "fails", "undecided", "incomplete", "not run", "not applicable")
+OPEN = ("incomplete", "not run")  # runs that are missing could change them
+WORST_TO_BEST = ("not replicated", "undecided", "partly", "replicated")
+Counts = Literal["yes", "undecided", "no"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a claim.
+
+    Attributes:
+        verdict: one of `VERDICTS`.
+        floor, ceiling: what it is if everything that is missing goes against the claim, and for it; equal: settled.
+        cases: how many cases count in full, in part, fail, are undecided, open or not applicable.
+    """
+
+    verdict: str
+    floor: str
+    ceiling: str
+    cases: dict[str, int]
+
+    @property
+    def settled(self) -> bool:
+        return self.floor == self.ceiling
+
+
+def judge(least: Interval, most: Interval, check: CheckConfig, margin: float = 0.0) -> str:
+    """holds, fails or undecided.
+
+    Args:
+        least, most: intervals of the least and the most that the numbers can be; the same where all is known.
+        margin: an effect of less is none; 0 for a threshold that is a size.
+    """
+    worst, best = (least, most) if check.sign > 0 else (most, least)
+    sure = check.sign * ((worst.low if check.sign > 0 else worst.high) - check.threshold)
+    possible = check.sign * ((best.high if check.sign > 0 else best.low) - check.threshold)
+    if possible < margin or possible < 0:
+        return "fails"
+    return "holds" if sure > 0 else "undecided"
+
+
+def counts(check_outcomes: Mapping[str, list[str]], part: bool) -> Counts:
+    """Whether a case counts, in full or in part, given the outcomes of its checks by role."""
+    needed = list(check_outcomes.get("decides", ()))
+    vetoes = list(check_outcomes.get("vetoes", ()))
+    if not part:
+        needed += [*vetoes, *check_outcomes.get("completes", ())]
+    if "fails" in needed or "fails" in vetoes:
+        return "no"
+    return "yes" if all(outcome == "holds" for outcome in needed) else "undecided"
+
+
+def conclude(claim: ClaimConfig, cases: list[Mapping[str, list[str]]]) -> Verdict:
+    """The verdict for these outcomes, by role, of a claim's cases; not applicable ones have `not applicable` alone."""
+    applicable = [case for case in cases if "not applicable" not in _all(case)]
+    kinds = dict.fromkeys(("full", "part", "fails", "undecided", "open", "not applicable"), 0)
+    for case in cases:
+        kinds[_kind(case)] += 1
+    if not applicable:
+        return Verdict("not applicable", "not applicable", "not applicable", kinds)
+    floor, ceiling = (
+        _final(claim, [{role: _closed(found, as_if) for role, found in case.items()} for case in applicable])
+        for as_if in ("fails", "holds")
+    )
+    if floor == ceiling or floor == "partly":
+        return Verdict(floor, floor, ceiling, kinds)
+    outcomes = [outcome for case in applicable for outcome in _all(case)]
+    return Verdict("not run" if set(outcomes) == {"not run"} else "incomplete", floor, ceiling, kinds)
+
+
+def _final(claim: ClaimConfig, cases: list[Mapping[str, list[str]]]) -> str:
+    """The verdict when nothing is missing."""
+    full, part = ([counts(case, part) for case in cases] for part in (False, True))
+    replicated, partly = (min(number, len(cases)) for number in (claim.replicated, claim.partly))
+    if full.count("yes") >= replicated:
+        return "replicated"
+    if len(part) - part.count("no") < partly:
+        return "not replicated"
+    return "partly" if part.count("yes") >= partly else "undecided"
+
+
+def _kind(case: Mapping[str, list[str]]) -> str:
+    """What is sure of a case, whatever is missing."""
+    if "not applicable" in _all(case):
+        return "not applicable"
+    worst, best = ({role: _closed(found, as_if) for role, found in case.items()} for as_if in ("fails", "holds"))
+    if counts(best, True) == "no":
+        return "fails"
+    if counts(worst, True) == "yes":
+        return "full" if counts(worst, False) == "yes" else "part"
+    return "open" if set(OPEN) & {*_all(case)} else "undecided"
+
+
+def _closed(outcomes: list[str], as_if: str) -> list[str]:
+    return [as_if if outcome in OPEN else outcome for outcome in outcomes]
+
+
+def _all(case: Mapping[str, list[str]]) -> list[str]:
+    return [outcome for role, outcomes in case.items() if role != "beside" for outcome in outcomes]
+
+
+def is_undefined(interval: Interval) -> bool:
+    """Whether there is nothing to judge by."""
+    return interval.n < 2 or bool(np.isnan(interval.low))

@@ -1,0 +1,110 @@
+"""Rounds to fixed parts of PPO's rise: the robust companion of SE_ave, and what it is between equal methods.
+
+PPO's rise in an environment goes from the mean of its untrained returns to the highest point of its mean curve over
+seeds. So the levels are the same for every run of an environment, and hang on no single lucky evaluation, as the levels
+of SE_ave do (each new maximum of one noisy curve). How many rounds method A saves against B at a level is
+
+    (m_B - m_A) / max(m_A, m_B)     m: first round at or above the level
+
+which is the paper's 1 - m_A / m_B where A is first, and its mirror image where B is. It lies in [-1, 1], swaps its sign
+with the methods, and is 0 on average between equal ones. A level that is never reached takes the last round (a
+restricted mean, as in survival analysis); how much more or less it could be is known too: -1 if A, 1 if B never
+reached it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from .sample_efficiency import sample_efficiency
+from .statistics import final_return, mean_training_return
+
+FRACTIONS = (0.5, 0.75, 0.9)
+ROUNDS_TO = ["environment", "method", "seed", "fraction", "level", "rounds", "reached"]
+NULL = ["environment", "metric", "seeds", "pairs", "mean", "sd", "median", "low", "high"]
+
+
+def rise(reference: Iterable[np.ndarray]) -> tuple[float, float]:
+    """Start and top of standard PPO's mean curve over seeds; nan marks rounds that were not evaluated."""
+    mean = np.mean(list(reference), axis=0)
+    return float(mean[0]), float(np.nanmax(mean))
+
+
+def first_rounds(returns, levels) -> tuple[np.ndarray, np.ndarray]:
+    """First round at which a curve is at or above each level, its last evaluated one if never; and whether it is."""
+    curve = np.asarray(returns, dtype=float)
+    hits = [np.flatnonzero(curve >= level) for level in levels]
+    last = np.flatnonzero(~np.isnan(curve))[-1]
+    return np.array([hit[0] if len(hit) else last for hit in hits], dtype=int), np.array([len(h) > 0 for h in hits])
+
+
+def saving(method, reference, method_reached, reference_reached) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rounds that a method saves against a reference at each level, as a share in [-1, 1]; the least and the most.
+
+    Args:
+        method, reference: first rounds, the last round where a level was not reached.
+        method_reached, reference_reached: which ones were.
+    """
+    a, b = np.asarray(method, dtype=float), np.asarray(reference, dtype=float)
+    value = np.divide(b - a, np.maximum(a, b), out=np.zeros_like(a), where=np.maximum(a, b) > 0)
+    return value, np.where(method_reached, value, -1.0), np.where(reference_reached, value, 1.0)
+
+
+def rounds_to(curves: dict[tuple[str, str, int], np.ndarray], reference: str) -> pd.DataFrame:
+    """First rounds of every run at `FRACTIONS` of PPO's rise; no rows for an environment where PPO does not rise.
+
+    Args:
+        curves: (environment, method, seed) -> (K + 1,) test returns.
+        reference: standard PPO.
+
+    Returns:
+        Rows with environment, method, seed, fraction, level, rounds, reached.
+    """
+    rows = []
+    for environment in dict.fromkeys(key[0] for key in curves):
+        standard = [curve for key, curve in curves.items() if key[:2] == (environment, reference)]
+        start, top = rise(standard) if standard else (np.nan, np.nan)
+        if not top > start:
+            continue
+        levels = start + np.array(FRACTIONS) * (top - start)
+        for key, curve in curves.items():
+            if key[0] == environment:
+                first, reached = first_rounds(curve, levels)
+                rows += [(*key, *row) for row in zip(FRACTIONS, levels, first, reached, strict=True)]
+    return pd.DataFrame(rows, columns=ROUNDS_TO)
+
+
+def null_values(curves: dict[tuple[str, str, int], np.ndarray], reference: str) -> pd.DataFrame:
+    """Each metric between PPO and PPO of another seed, over all ordered pairs: what no effect looks like.
+
+    Returns:
+        Rows with environment, metric (se_ave, se_peak, rounds_saved, final_return, mean_training_return), seeds, pairs,
+        mean, sd, median, and the 2.5 and 97.5 % quantiles low and high. No rows for fewer than two seeds.
+    """
+    rows = []
+    passages = rounds_to(curves, reference).set_index(["environment", "method", "seed"])
+    for environment in dict.fromkeys(key[0] for key in curves):
+        own = {seed: curve for (e, m, seed), curve in curves.items() if (e, m) == (environment, reference)}
+        found: dict[str, list[float]] = {name: [] for name in ("se_ave", "se_peak", "rounds_saved")}
+        found |= {"final_return": [], "mean_training_return": []}
+        for one, other in itertools.permutations(own, 2):
+            efficiency = sample_efficiency(own[other], own[one])
+            found["se_ave"].append(efficiency.se_ave)
+            found["se_peak"].append(efficiency.se_peak)
+            if (environment, reference, one) in passages.index:
+                a, b = (passages.loc[(environment, reference, seed)] for seed in (one, other))
+                found["rounds_saved"].append(saving(a["rounds"], b["rounds"], a["reached"], b["reached"])[0].mean())
+            found["final_return"].append(final_return(own[one]) - final_return(own[other]))
+            found["mean_training_return"].append(mean_training_return(own[one]) - mean_training_return(own[other]))
+        for metric, values in found.items():
+            values = np.array(values)[~np.isnan(values)]
+            if len(values):
+                low, median, high = np.quantile(values, [0.025, 0.5, 0.975])
+                # sums over both orders of a pair cancel up to rounding, which differs between machines
+                numbers = (round(values.mean(), 12), values.std(ddof=1), round(median, 12), low, high)
+                rows.append((environment, metric, len(own), len(values), *numbers))
+    return pd.DataFrame(rows, columns=NULL)
