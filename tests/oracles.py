@@ -165,6 +165,18 @@ def clipped_objective(policy, records, i, advantage, clip_range):
     return torch.min(ratio * advantage, ratio.clamp(1 - clip_range, 1 + clip_range) * advantage)
 
 
+def term(policy, records, i, advantage, objective):
+    """What record i adds to an objective of policy gradients or PPO, with value and entropy terms."""
+    observation, action = torch.as_tensor(records.observations[i])[None], torch.as_tensor(records.actions[i])[None]
+    log_prob, value, entropy = (x[0] for x in policy.evaluate(observation, action))
+    if hasattr(objective, "clip_range"):
+        surrogate = clipped_objective(policy, records, i, advantage, objective.clip_range)
+    else:
+        surrogate = advantage * log_prob
+    error = value - float(records.returns[i])
+    return surrogate - objective.value_coef * error * error + objective.entropy_coef * entropy
+
+
 def normalized(advantages):
     """Advantages of one mini-batch as Stable-Baselines3 normalises them, as floats."""
     n = len(advantages)

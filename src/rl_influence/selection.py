@@ -13,8 +13,9 @@ import numpy as np
 from rl_influence.attribution import FReturn, influence_scores
 from rl_influence.config import EXACT_HEURISTICS, PPOConfig, RunSpec
 from rl_influence.evaluation.true_advantages import monte_carlo_advantages
-from rl_influence.ppo.learner import minibatches, normalize
+from rl_influence.ppo.learner import minibatches
 from rl_influence.ppo.networks import ActorCritic
+from rl_influence.ppo.objective import normalize
 from rl_influence.ppo.records import Records, distinct_observations
 
 

@@ -14,10 +14,12 @@ from rl_influence.attribution import AttributionError, FAction, FReturn, Step, i
 from rl_influence.config import PPOConfig
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.objective import ClippedPPO
 from rl_influence.ppo.records import Records
 
 Box, Discrete = gym.spaces.Box, gym.spaces.Discrete
 N = 12
+RAW = ClippedPPO(normalize=False)
 
 
 def make(action_space=None, observation_space=None, network="mlp", seed=0):
@@ -107,7 +109,7 @@ def test_clipped_terms_are_left_out():
     policy, records = make()
     records.log_probs += np.linspace(-0.6, 0.6, N)
     for batch in (np.arange(N), np.arange(N)[::2]):
-        scores = tracin_scores(policy, records, FReturn(records), [Step(batch)], normalize_advantage=False)
+        scores = tracin_scores(policy, records, FReturn(records), [Step(batch)], objective=RAW)
         expected = oracles.tracin(
             policy, records, lambda p: oracles.f_return(p, records), [Step(batch)], normalize=False
         )
@@ -177,11 +179,7 @@ def test_batch_mates_do_not_matter(backend):
     policy, records = make()
     alone, mates, others = ([np.array(b)] for b in ([2], [0, 2, 5, 7], [11, 10, 2]))
     scores = [
-        float(
-            tracin_scores(policy, records, FReturn(records), map(Step, b), normalize_advantage=False, backend=backend)[
-                2
-            ]
-        )
+        float(tracin_scores(policy, records, FReturn(records), map(Step, b), objective=RAW, backend=backend)[2])
         for b in (alone, mates, others)
     ]
     assert scores[1] == pytest.approx(scores[0], rel=1e-12) and scores[2] == pytest.approx(scores[0], rel=1e-12)
@@ -189,11 +187,11 @@ def test_batch_mates_do_not_matter(backend):
 
 def test_one_step_on_the_whole_buffer_is_the_start_of_round_score():
     policy, records = make(Box(-1, 1, (2,)))
-    scores = tracin_scores(policy, records, FReturn(records), [Step(np.arange(N))], normalize_advantage=False)
+    scores = tracin_scores(policy, records, FReturn(records), [Step(np.arange(N))], objective=RAW)
     assert_close(scores, influence_scores(policy, records, FReturn(records)))
     advantages = np.arange(N) - 3.5
     scores = tracin_scores(
-        policy, records, FReturn(records), [Step(np.arange(N))], normalize_advantage=False, advantages=advantages
+        policy, records, FReturn(records), [Step(np.arange(N))], objective=RAW, advantages=advantages
     )
     assert_close(scores, influence_scores(policy, records, FReturn(records), advantages=advantages))
 
@@ -201,7 +199,7 @@ def test_one_step_on_the_whole_buffer_is_the_start_of_round_score():
 def test_zero_advantage_scores_zero():
     policy, records = make()
     records.advantages[5] = 0
-    scores = tracin_scores(policy, records, FReturn(records), [Step(np.arange(N))], normalize_advantage=False)
+    scores = tracin_scores(policy, records, FReturn(records), [Step(np.arange(N))], objective=RAW)
     assert scores[5] == 0 and (scores != 0).sum() == N - 1
 
 

@@ -8,8 +8,9 @@ import torch
 from rl_influence.config import PPOConfig
 from rl_influence.ppo.inference import Inference
 from rl_influence.ppo.kernels import FlatParameters
-from rl_influence.ppo.learner import Learner, Optimizer, minibatches, normalize
+from rl_influence.ppo.learner import Learner, Optimizer, minibatches
 from rl_influence.ppo.networks import make_policy
+from rl_influence.ppo.objective import normalize
 from rl_influence.ppo.records import Records, TrainingError, distinct_observations
 from rl_influence.ppo.rollout import collect, gae
 

@@ -3,7 +3,8 @@
 from rl_influence.attribution.backends import BACKENDS
 from rl_influence.attribution.policies import AttributionError
 from rl_influence.attribution.targets import FAction, FReturn, Target, target_gradient
-from rl_influence.attribution.tracin import Step, influence_scores, tracin_scores
+from rl_influence.attribution.tracin import influence_scores, tracin_scores
+from rl_influence.ppo.objective import Step
 
 __all__ = [
     "BACKENDS",

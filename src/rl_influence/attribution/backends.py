@@ -1,7 +1,7 @@
-"""Three exact ways to differentiate log pi(a_i|s_i) of n records along one direction of parameter space.
+"""Three exact ways to differentiate the objective's terms of n records along one direction of parameter space.
 
-With the direction grad f(theta) these derivatives are, up to the factor A_i, the influences of the records. No backend
-holds a gradient per record, and all three give the same numbers:
+With the direction grad f(theta) these derivatives are the influences of the records. No backend holds a gradient per
+record, and all three give the same numbers:
 
 - `jvp`: one forward-mode pass. Any architecture that torch can differentiate forwards.
 - `ghost`: the paper's ghost dot product. With weight W, input x_i and output gradient delta_i of a layer,
@@ -9,49 +9,38 @@ holds a gradient per record, and all three give the same numbers:
   backward pass. For layers that are linear in their parameters.
 - `per_record`: a backward pass for each record. Slow, for anything; the other two are checked against it.
 
-Each takes (policy, observations, actions, direction) and returns log pi(a_i|s_i) and its derivative, both (n,).
+Each takes (policy, objective, batch, direction) and returns the terms and their derivatives, both (n,).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import torch
+import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rl_influence.attribution.policies import AttributionError, first_line, gradients, log_prob, parameters
+from rl_influence.attribution.policies import AttributionError, evaluated, first_line, gradients, parameters
 from rl_influence.ppo.networks import LogStd
+from rl_influence.ppo.objective import Objective
 
 Direction = dict[str, Tensor]  # parameter name -> tensor of its shape; parameters that are missing stand still
-
-
-class _LogProb(nn.Module):
-    """`policy.log_prob` as a forward pass, which `functional_call` needs."""
-
-    def __init__(self, policy: nn.Module):
-        super().__init__()
-        self.policy = policy
-
-    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        return log_prob(self.policy, observations, actions)
+Derivatives = tuple[Tensor, Tensor]
 
 
 @torch.no_grad()
-def jvp(policy: nn.Module, observations: Tensor, actions: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
-    """One pass of `torch.func.jvp`."""
-    module, trained = _LogProb(policy), parameters(policy)
-    primals = {f"policy.{name}": trained[name].detach() for name in direction}
-    tangents = {f"policy.{name}": tangent for name, tangent in direction.items()}
-
-    def forward(values: Direction) -> Tensor:
-        return torch.func.functional_call(module, values, (observations, actions))
-
+def jvp(policy: nn.Module, objective: Objective, batch: Any, direction: Direction) -> Derivatives:
+    """One pass with dual numbers for parameters."""
     try:
-        with sdpa_kernel(SDPBackend.MATH):  # torch's other attention kernels have no forward mode
-            return torch.func.jvp(forward, (primals,), (tangents,))
+        # torch's other attention kernels have no forward mode
+        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _moving(policy, direction):
+            terms, derivatives = forward_ad.unpack_dual(evaluated(policy, objective, batch))
     except AttributionError:
         raise
     except RuntimeError as error:  # NotImplementedError is one
@@ -59,17 +48,41 @@ def jvp(policy: nn.Module, observations: Tensor, actions: Tensor, direction: Dir
             f"backend jvp cannot differentiate log_prob of {type(policy).__name__} forwards ({first_line(error)}); "
             "backends that can: per_record, and ghost if it knows the layers"
         ) from error
+    return terms, torch.zeros_like(terms) if derivatives is None else derivatives
+
+
+@contextlib.contextmanager
+def _moving(policy: nn.Module, direction: Direction) -> Iterator[None]:
+    """Puts dual numbers in the places of the parameters that move.
+
+    Not `torch.func.functional_call`, which leaves plain tensors behind where a module is reached by several names.
+    """
+    trained = parameters(policy)
+    duals = {id(trained[name]): forward_ad.make_dual(trained[name].detach(), direction[name]) for name in direction}
+    places = [
+        (module._parameters, name, parameter)
+        for module in policy.modules()
+        for name, parameter in module._parameters.items()
+        if id(parameter) in duals
+    ]
+    try:
+        for place, name, parameter in places:
+            place[name] = duals[id(parameter)]
+        yield
+    finally:
+        for place, name, parameter in places:
+            place[name] = parameter
 
 
 @torch.enable_grad()
-def per_record(policy: nn.Module, observations: Tensor, actions: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
+def per_record(policy: nn.Module, objective: Objective, batch: Any, direction: Direction) -> Derivatives:
     """A loop of `autograd.grad`."""
-    log_probs, derivatives = torch.empty(2, len(observations)).to(next(policy.parameters()).detach())
-    for i in range(len(observations)):
-        value = log_prob(policy, observations[i : i + 1], actions[i : i + 1])[0]
-        log_probs[i] = value.detach()
+    terms, derivatives = torch.empty(2, len(batch)).to(next(policy.parameters()).detach())
+    for i in range(len(batch)):
+        (value,) = evaluated(policy, objective, batch[i : i + 1])
+        terms[i] = value.detach()
         derivatives[i] = _product(gradients(policy, value), direction)
-    return log_probs, derivatives
+    return terms, derivatives
 
 
 def _embedding(module: nn.Embedding, tokens: Tensor, weight: Tensor, bias: None) -> Tensor:
@@ -88,13 +101,13 @@ LINEAR_IN_PARAMETERS: dict[type[nn.Module], Callable] = {
 
 
 @torch.enable_grad()
-def ghost(policy: nn.Module, observations: Tensor, actions: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
+def ghost(policy: nn.Module, objective: Objective, batch: Any, direction: Direction) -> Derivatives:
     """Hooks add epsilon_i * (layer with the direction as its parameters) to the outputs that belong to record i.
 
     The gradient by epsilon, at 0, is the sum over layers, calls and positions of delta_i . (grad_f W) x_i. As autograd
     adds it up, layers that are called twice, tied weights and in-place activations need no care.
     """
-    n = len(observations)
+    n = len(batch)
     names = {id(parameter): name for name, parameter in parameters(policy).items()}
     epsilon = next(iter(direction.values())).new_zeros(n, requires_grad=True)
     hooked: list[tuple[object, list[int]]] = []  # per call: its node in the autograd graph, ids of its parameters
@@ -114,24 +127,23 @@ def ghost(policy: nn.Module, observations: Tensor, actions: Tensor, direction: D
         hooked.append((shifted.grad_fn, ids))
         return shifted
 
-    handles = [
-        module.register_forward_hook(hook, with_kwargs=True)
-        for module in policy.modules()
-        if type(module) in LINEAR_IN_PARAMETERS
-    ]
+    handles = []
     try:
-        log_probs = log_prob(policy, observations, actions)
+        for module in policy.modules():
+            if type(module) in LINEAR_IN_PARAMETERS:
+                handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        terms = evaluated(policy, objective, batch)
     finally:
         for handle in handles:
             handle.remove()
-    _refuse_unseen_parameters(policy, log_probs, hooked)
-    (derivatives,) = torch.autograd.grad(log_probs.sum(), epsilon, allow_unused=True)
-    return log_probs.detach(), torch.zeros_like(log_probs) if derivatives is None else derivatives
+    _refuse_unseen_parameters(policy, terms, hooked)
+    (derivatives,) = torch.autograd.grad(terms.sum(), epsilon, allow_unused=True)
+    return terms.detach(), torch.zeros_like(terms) if derivatives is None else derivatives
 
 
-def _refuse_unseen_parameters(policy: nn.Module, log_probs: Tensor, hooked: list[tuple[object, list[int]]]) -> None:
-    """Every use of a trained parameter in the graph of log pi must belong to a hooked call."""
-    nodes, stack, uses = set(), [log_probs.grad_fn], Counter()
+def _refuse_unseen_parameters(policy: nn.Module, terms: Tensor, hooked: list[tuple[object, list[int]]]) -> None:
+    """Every use of a trained parameter in the graph of the terms must belong to a hooked call."""
+    nodes, stack, uses = set(), [terms.grad_fn], Counter()
     while stack:
         node = stack.pop()
         if node is None or node in nodes:
@@ -166,34 +178,49 @@ def _refusal(policy: nn.Module, key: int, reason: str) -> AttributionError:
 BACKENDS = {"jvp": jvp, "ghost": ghost, "per_record": per_record}
 
 
-def choose_backend(name: str) -> Callable[[nn.Module, Tensor, Tensor, Direction], tuple[Tensor, Tensor]]:
+def choose_backend(name: str) -> Callable[[nn.Module, Objective, Any, Direction], Derivatives]:
     """A backend by its name."""
     if name not in BACKENDS:
         raise AttributionError(f"backend {name!r} is unknown; choices: {', '.join(BACKENDS)}")
     return BACKENDS[name]
 
 
-def check_against_autograd(
-    backend: str, policy: nn.Module, observations: Tensor, actions: Tensor, direction: Direction, derivatives: Tensor
-) -> None:
-    """Compares a few of the buffer's derivatives with a backward pass over those records alone.
+def disagreement(
+    backend: str, policy: nn.Module, objective: Objective, batch: Any, direction: Direction, found: Derivatives
+) -> str | None:
+    """Compares some of the batch's records with a pass over each alone; what is wrong, or None.
 
-    Catches what cannot be read off a module: hand-written code that ties records together, and `torch.no_grad` inside
-    `log_prob`, which forward mode does not see. The tolerance leaves room for a ReLU whose input rounds across 0.
+    Catches what cannot be read off a module: code that ties records together or gives rows in another order, and
+    `torch.no_grad` inside the objective, which forward mode does not see. Each record counts by itself, since errors of
+    opposite signs vanish in a sum. The tolerance is a hundredth of the record's derivative; its floor follows the
+    lengths of the two gradients whose product that is.
     """
-    few = max(1, min(8, len(observations) // 2))
-    with torch.enable_grad():
-        gradient = gradients(policy, log_prob(policy, observations[:few], actions[:few]).sum())
-    expected, found, together = float(_product(gradient, direction)), derivatives[:few], float(derivatives[:few].sum())
-    size = (float(_product(gradient, gradient)) * float(_product(direction, direction))) ** 0.5
-    rounding = torch.finfo(next(policy.parameters()).dtype).eps ** 0.5 * size
-    if abs(together - expected) > 0.05 * (float(found.abs().sum()) + abs(expected)) + rounding:
-        raise AttributionError(
-            f"backend {backend} gives {together:g} for the first {few} records, a backward pass over them alone "
-            f"{expected:g}: log_prob of {type(policy).__name__} ties records together or stops gradients; "
-            "backends that can: per_record"
-        )
+    who, (terms, derivatives) = f"log_prob of {type(policy).__name__}", found
+    limits = torch.finfo(terms.dtype)
+    noise = limits.eps * float(derivatives.abs().max()) + limits.tiny  # of records that hardly matter
+    n = len(terms)
+    for i in np.random.default_rng(n).choice(n, min(n, COMPARED), replace=False).tolist():
+        with torch.enable_grad():
+            (term,) = evaluated(policy, objective, batch[i : i + 1])
+            gradient = gradients(policy, term)
+        among, value, alone = float(terms[i]), term.item(), float(_product(gradient, direction))
+        size = limits.eps**0.5 * _length(gradient) * _length(direction)
+        if not abs(among - value) <= 0.01 * abs(value) + limits.eps**0.5 * float(terms.abs().max()):
+            return f"{who} ties records together: record {i} has {among:g} among others, {value:g} alone"
+        if not abs(float(derivatives[i]) - alone) <= 0.01 * abs(alone) + size + noise:
+            return (
+                f"backend {backend} gives {float(derivatives[i]):g} for record {i}, a backward pass over it alone "
+                f"{alone:g}: {who} ties records together or stops gradients; backends that can: per_record"
+            )
+    return None
+
+
+COMPARED = 4  # a backward pass for each
 
 
 def _product(a: Direction, b: Direction) -> Tensor | float:
     return sum((a[name] * b[name]).sum() for name in a if name in b)
+
+
+def _length(a: Direction) -> float:
+    return float(_product(a, a)) ** 0.5

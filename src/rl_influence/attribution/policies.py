@@ -1,17 +1,23 @@
-"""What attribution asks of a policy and of its records, and the checks of both.
+"""What attribution asks of a policy and of its records, the checks of both, and leaving them as they were.
 
-A policy is any torch module with `log_prob(observations, actions) -> (n,)`. Only parameters that `log_prob` reaches
+A policy is any torch module that the objective and the target can be computed with. Only parameters that both reach
 count (the paper leaves the value head out), and of those only the ones that are trained (`requires_grad`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import batchnorm, dropout, instancenorm
+
+from rl_influence.ppo.objective import Batch, Objective, tensor
 
 
 class AttributionError(ValueError):
@@ -39,6 +45,28 @@ def gradients(policy: nn.Module, value: Tensor) -> dict[str, Tensor]:
     }
 
 
+def as_batch(records: Any, **replaced: Any) -> Any:
+    """Records as tensors by name, or, if they hold neither arrays nor tensors, as they are.
+
+    Args:
+        replaced: values for some of the names.
+    """
+    held = getattr(records, "__dict__", {})
+    arrays = {name: value for name, value in held.items() if isinstance(value, (np.ndarray, Tensor))}
+    arrays |= {name: value for name, value in replaced.items() if value is not None}
+    if not arrays:
+        return records
+    batch = Batch(**{name: tensor(values) for name, values in arrays.items()})
+    n, first = len(batch), next(iter(arrays))
+    for name, values in vars(batch).items():
+        if name in ("advantages", "log_probs", "weights"):
+            finite(name, values, n)
+        elif values.ndim == 0 or len(values) != n:
+            count = len(values) if values.ndim else "one number as"
+            raise AttributionError(f"records have {n} {first} but {count} {name}")
+    return batch
+
+
 def pairs(records: Any) -> tuple[Tensor, Tensor]:
     """Observations (n, ...) and actions (n,) or (n, dims) of records, as tensors."""
     observations, actions = tensor(records.observations), tensor(records.actions)
@@ -58,26 +86,67 @@ def finite(name: str, values: Any, n: int) -> Tensor:
     return values
 
 
-def tensor(values: Any) -> Tensor:
-    """Array or tensor -> tensor; shares memory where torch can."""
-    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements="CW"))
+def evaluated(policy: nn.Module, objective: Objective, batch: Any) -> Tensor:
+    """The objective's terms, (n,)."""
+    terms, n = objective(policy, batch), len(batch)
+    if not isinstance(terms, Tensor) or terms.shape != (n,):
+        shown = tuple(terms.shape) if isinstance(terms, Tensor) else type(terms).__name__
+        raise AttributionError(f"an objective of {n} records must return a tensor ({n},), not {shown}")
+    return terms
 
 
-def log_prob(policy: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
-    """log pi(a|s), (n,). Real-valued inputs are cast to the dtype of the policy's parameters, integers left alone."""
-    like = next(policy.parameters())
-    inputs = [x.to(like.device, like.dtype if x.is_floating_point() else None) for x in (observations, actions)]
-    log_probs, n = policy.log_prob(*inputs), len(observations)
-    if log_probs.shape != (n,):
-        raise AttributionError(f"log_prob of {n} records has shape {tuple(log_probs.shape)}; ({n},) is needed")
-    return log_probs
+@contextlib.contextmanager
+def untouched(policy: nn.Module) -> Iterator[None]:
+    """Whatever happens inside, and however it ends: afterwards the policy's modules have the attributes, parameters,
+    buffers, hooks and modes that they had, and torch's random generators the states."""
+    devices = {parameter.device for parameter in policy.parameters()}
+    states = [(generator, generator.get_state()) for generator in map(_generator, devices | {CPU}) if generator]
+    modules = [(vars(module), dict(vars(module))) for module in policy.modules()]
+    held = [value for _, attributes in modules for value in attributes.values()]
+    containers = [(value, copy.copy(value)) for value in held if type(value) in CONTAINERS]
+    buffers = [(buffer, buffer.clone()) for buffer in policy.buffers()]
+    flags = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
+    try:
+        yield
+    finally:
+        for now, before in modules:
+            now.update(before)
+            for name in now.keys() - before.keys():
+                del now[name]
+        for now, before in containers:
+            if isinstance(now, list):
+                now[:] = before
+            else:  # hooks are called, and parameters counted, in the order of their dictionary
+                now.clear()
+                now.update(before)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+        for generator, state in states:
+            generator.set_state(state)
+
+
+CPU = torch.device("cpu")
+CONTAINERS = (dict, OrderedDict, set, list)
+
+
+def _generator(device: torch.device) -> torch.Generator | None:
+    """The generator that random layers on a device draw from."""
+    if device.type == "cpu":
+        return torch.default_generator
+    if device.type == "cuda":
+        return torch.cuda.default_generators[device.index or 0]
+    return getattr(getattr(torch, device.type, None), "default_generator", None)
 
 
 @torch.no_grad()
-def check_policy(policy: nn.Module, observations: Tensor, actions: Tensor) -> None:
+def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
     """Evaluates a record or two. Refuses layers that tie records together, are random or change the policy.
 
-    Layers that `log_prob` does not call may be anything.
+    Layers that the objective does not call may be anything.
     """
 
     def refuse(name: str, reason: str):
@@ -89,26 +158,26 @@ def check_policy(policy: nn.Module, observations: Tensor, actions: Tensor) -> No
 
         return hook
 
-    handles = [
-        module.register_forward_pre_hook(refuse(name, reason))
-        for name, module in policy.named_modules()
-        if (reason := _obstacle(module))
-    ]
-    random_state = torch.get_rng_state()
-    try:
-        log_prob(policy, observations[:2], actions[:2])
-    except AttributionError:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise AttributionError(
-            f"log_prob of policy {type(policy).__name__} fails for observations of shape {tuple(observations.shape)} "
-            f"and actions of shape {tuple(actions.shape)}: {first_line(error)}"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
-        moved = not torch.equal(torch.get_rng_state(), random_state)
-        torch.set_rng_state(random_state)
+    generators = list(filter(None, map(_generator, {parameter.device for parameter in policy.parameters()} | {CPU})))
+    with untouched(policy):
+        before = [generator.get_state() for generator in generators]
+        for name, module in policy.named_modules():
+            if reason := _obstacle(module):
+                module.register_forward_pre_hook(refuse(name, reason))
+        try:
+            evaluated(policy, objective, batch[:2])
+        except AttributionError:
+            raise
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            shapes = " and ".join(
+                f"{name} of shape {tuple(getattr(batch, name).shape)}"
+                for name in ("observations", "actions")
+                if hasattr(batch, name)
+            )
+            raise AttributionError(
+                f"log_prob of policy {type(policy).__name__} fails for {shapes or 'its records'}: {first_line(error)}"
+            ) from error
+        moved = any(not torch.equal(g.get_state(), state) for g, state in zip(generators, before, strict=True))
     if moved:
         raise AttributionError(f"log_prob of policy {type(policy).__name__} draws random numbers; policy.eval() first")
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -19,11 +18,11 @@ from rl_influence.attribution.policies import (
     check_policy,
     finite,
     gradients,
-    log_prob,
     pairs,
     parameters,
-    tensor,
 )
+from rl_influence.ppo.networks import is_box, is_discrete
+from rl_influence.ppo.objective import Batch, log_prob, tensor
 from rl_influence.ppo.records import distinct_observations
 
 Target = Callable[[nn.Module], Tensor]
@@ -46,8 +45,9 @@ class FReturn:
             raise AttributionError("f_return of no records is undefined")
         weights = finite("advantages", records.advantages, n).double().cpu() / n
         # few distinct observations are found where they are integers; then actions, if discrete too, split them further
-        distinct, row = distinct_observations(self.observations.cpu().numpy())
-        if len(distinct) < n and not self.actions.is_floating_point() and self.actions.numel() == n:
+        integers = not (self.observations.is_floating_point() or self.actions.is_floating_point())
+        distinct, row = distinct_observations(self.observations.cpu().numpy()) if integers else (self.actions, None)
+        if len(distinct) < n and self.actions.numel() == n:
             choice = self.actions.cpu().numpy().reshape(n).astype(np.int64)
             keys = row * (np.ptp(choice) + 1) + choice - choice.min()
             _, first, group = np.unique(keys, return_index=True, return_inverse=True)
@@ -60,11 +60,14 @@ class FReturn:
 
     def parts(self, chunk_size: int | None) -> Iterator[Target]:
         """Targets that sum to this one, each over at most `chunk_size` records."""
-        for chunk in chunks(self.observations, chunk_size):
+        for chunk in chunks(self, chunk_size):
             yield partial(self._part, chunk)
 
+    def __len__(self) -> int:
+        return len(self.actions)
+
     def _part(self, chunk: slice, policy: nn.Module) -> Tensor:
-        log_probs = log_prob(policy, self.observations[chunk], self.actions[chunk])
+        log_probs = log_prob(policy, Batch(observations=self.observations[chunk], actions=self.actions[chunk]))
         return log_probs @ self.weights[chunk].to(log_probs)
 
 
@@ -85,30 +88,30 @@ class FAction:
         observation: Any,
         action: Any,
         *,
-        observation_space: gym.Space | None = None,
-        action_space: gym.Space | None = None,
+        observation_space: Any = None,
+        action_space: Any = None,
     ):
         self.observation = tensor(_checked("observation", observation, observation_space, bounded=True))
         self.action = tensor(_checked("action", action, action_space, bounded=False))
 
     def __call__(self, policy: nn.Module) -> Tensor:
-        pair = self.observation[None], self.action[None]
-        check_policy(policy, *pair)
-        return log_prob(policy, *pair)[0]
+        pair = Batch(observations=self.observation[None], actions=self.action[None])
+        check_policy(policy, log_prob, pair)
+        return log_prob(policy, pair)[0]
 
 
-def _checked(name: str, value: Any, space: gym.Space | None, *, bounded: bool) -> np.ndarray:
+def _checked(name: str, value: Any, space: Any, *, bounded: bool) -> np.ndarray:
     """The value as an array, if its space has it."""
     value = np.asarray(value)
     shown = str(value.tolist())
     if value.dtype.kind not in "biuf" or not np.isfinite(value).all():
         raise AttributionError(f"target {name} {shown} is not made of finite numbers")
-    if isinstance(space, gym.spaces.Box):
+    if is_box(space):
         if value.shape != space.shape:
             raise AttributionError(f"target {name} has shape {value.shape}; the {name} space needs {space.shape}")
         if bounded and not ((value >= space.low) & (value <= space.high)).all():
             raise AttributionError(f"target {name} {shown} lies outside the bounds of the {name} space")
-    elif isinstance(space, gym.spaces.Discrete):
+    elif is_discrete(space):
         first, last = int(space.start), int(space.start + space.n - 1)
         if value.shape != () or value != int(value) or not first <= value <= last:
             raise AttributionError(
@@ -139,12 +142,12 @@ def target_gradient(policy: nn.Module, target: Target, chunk_size: int | None = 
     return total
 
 
-def chunks(observations: Tensor, chunk_size: int | None) -> list[slice]:
+def chunks(records: Any, chunk_size: int | None) -> list[slice]:
     """Slices of at most `chunk_size` records, or of as many as `CHUNK_BYTES` hold if it is None, that cover all."""
     if chunk_size is not None and chunk_size < 1:
         raise AttributionError(f"chunk_size is {chunk_size}; at least 1, or None for as many as memory is meant for")
-    n = len(observations)
-    size = chunk_size or max(1, CHUNK_BYTES * n // max(1, observations.nbytes))
+    n, observations = len(records), getattr(records, "observations", None)
+    size = chunk_size or max(1, n if observations is None else CHUNK_BYTES * n // max(1, observations.nbytes))
     return [slice(start, start + size) for start in range(0, n, size)]
 
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rl_influence.errors import ConfigError
+
 Model = TypeVar("Model", bound=BaseModel)
 EXPECTED = {  # kinds of pydantic's errors whose own words speak of Python
     "identifier": "expected a-z, 0-9 and _, a letter first, at most 64 of them",
@@ -20,10 +22,6 @@ EXPECTED = {  # kinds of pydantic's errors whose own words speak of Python
     "string_too_short": "expected text that is not empty",
 }
 IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
-
-
-class ConfigError(ValueError):
-    """A configuration the user can mend; its message is one line."""
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

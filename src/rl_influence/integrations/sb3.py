@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from rl_influence.attribution import AttributionError, FReturn, Step, Target, influence_scores, tracin_scores
 from rl_influence.ppo.learner import minibatches
+from rl_influence.ppo.objective import ClippedPPO
 from rl_influence.selection import drop_most_negative, normalize_in_minibatches
 
 try:
@@ -198,8 +199,8 @@ class _ScoredRollout(_Rollout):
     def __init__(self, model: PPO, records: RolloutRecords, target: Target):
         super().__init__(model.rollout_buffer, np.arange(len(records)), drop_short=False)
         self._policy, self._records, self._target = SB3Policy(model.policy), records, target
-        self._clip_range = model.clip_range(model._current_progress_remaining)
-        self._normalize = model.normalize_advantage
+        clip_range = model.clip_range(model._current_progress_remaining)
+        self._objective = ClippedPPO(clip_range=clip_range, normalize=model.normalize_advantage)
         self.scores = np.zeros(len(records))
 
     def get(self, batch_size: int | None = None) -> Iterator:
@@ -209,8 +210,7 @@ class _ScoredRollout(_Rollout):
                 self._records[batch],
                 self._target,
                 [Step(np.arange(len(batch)))],
-                clip_range=self._clip_range,
-                normalize_advantage=self._normalize,
+                objective=self._objective,
             )
             yield self._buffer._get_samples(batch)
             # not reached if target_kl ends the round before this step

@@ -7,7 +7,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
     {
         "records": ("Records", "TrainingError", "distinct_observations", "is_repeatable"),
         "rollout": ("collect", "gae"),
-        "learner": ("Learner", "Optimizer", "Step", "minibatches", "normalize"),
+        "learner": ("Learner", "Optimizer", "minibatches"),
+        "objective": ("Batch", "ClippedPPO", "Objective", "PolicyGradient", "Step", "log_prob", "normalize"),
         "networks": ("ActorCritic", "make_policy"),
         "inference": ("Inference",),
     },

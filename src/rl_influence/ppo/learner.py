@@ -8,7 +8,6 @@ whole rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ import torch
 from rl_influence.config import PPOConfig
 from rl_influence.ppo.kernels import FlatParameters, MLPKernel
 from rl_influence.ppo.networks import ActorCritic
+from rl_influence.ppo.objective import Step, normalize
 from rl_influence.ppo.records import Records, TrainingError, distinct_observations
 
 
@@ -67,26 +67,6 @@ def minibatches(order: np.ndarray, batch_size: int, *, drop_short: bool) -> list
     if drop_short and len(batches) > 1 and len(batches[-1]) < batch_size:
         batches.pop()
     return batches
-
-
-def normalize(advantages: np.ndarray) -> np.ndarray:
-    """(A - mean) / (std + 1e-8) over a mini-batch, std with n - 1; a single record stays as it is."""
-    n = len(advantages)
-    if n < 2:
-        return advantages
-    centred = advantages - advantages.sum() / n  # written out: numpy's mean and std cost more than all of this
-    return centred / (np.sqrt(centred @ centred / (n - 1)) + 1e-8)
-
-
-@dataclass
-class Step:
-    """One optimisation step, just before it is taken."""
-
-    index: int
-    batch: np.ndarray  # record indices
-    policy_loss: float
-    value_loss: float
-    gradient_norm: float  # before clipping
 
 
 class Learner:
@@ -142,7 +122,7 @@ class Learner:
                         f"update {index + 1}: policy loss {policy_loss:.4g}, value loss {value_loss:.4g}, "
                         f"gradient norm {norm:.4g}: not finite"
                     )
-                yield Step(index, batch, policy_loss, value_loss, norm)
+                yield Step(batch, config.learning_rate, index, policy_loss, value_loss, norm)
                 self.optimizer.step(norm)
                 index += 1
 

@@ -13,16 +13,26 @@ Every policy takes observations as the environment gives them (integers, uint8 i
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_influence.config import ConfigError
+from rl_influence.errors import ConfigError
 
 HIDDEN = 64
 LOG_2PI = math.log(2 * math.pi)
+
+
+def is_discrete(space: Any) -> bool:
+    """Whether a space is gymnasium's Discrete: told by its attributes, since a policy needs no environments."""
+    return hasattr(space, "n") and hasattr(space, "start")
+
+
+def is_box(space: Any) -> bool:
+    """Whether a space is gymnasium's Box."""
+    return hasattr(space, "low") and hasattr(space, "high")
 
 
 class OneHot(nn.Module):
@@ -34,7 +44,7 @@ class OneHot(nn.Module):
 
     def forward(self, observations: Tensor, dtype: torch.dtype) -> Tensor:
         # comparing with arange keeps the dtype of the weights out of it and works under torch.func
-        return (observations.long().reshape(-1, 1) == torch.arange(self.n)).to(dtype)
+        return (observations.long().reshape(-1, 1) == torch.arange(self.n, device=observations.device)).to(dtype)
 
 
 class Flatten(nn.Module):
@@ -83,11 +93,11 @@ class ActorCritic(nn.Module):
         encode: nn.Module,
         features: nn.Module | None,
         n_features: int,
-        action_space: gym.Space,
+        action_space: Any,
         generator: torch.Generator,
     ):
         super().__init__()
-        self.discrete = isinstance(action_space, gym.spaces.Discrete)
+        self.discrete = is_discrete(action_space)
         n_outputs = int(action_space.n) if self.discrete else action_space.shape[0]
         self.encode = encode
         self.features = features if features is not None else nn.Identity()
@@ -149,9 +159,7 @@ class ActorCritic(nn.Module):
         return (0.5 + 0.5 * LOG_2PI + self.log_std(outputs)).sum(-1)
 
 
-def make_policy(
-    network: str, observation_space: gym.Space, action_space: gym.Space, generator: torch.Generator
-) -> ActorCritic:
+def make_policy(network: str, observation_space: Any, action_space: Any, generator: torch.Generator) -> ActorCritic:
     """The network of an environment.
 
     Args:
@@ -161,14 +169,11 @@ def make_policy(
     Raises:
         ConfigError: if the spaces do not fit the network.
     """
-    box = isinstance(observation_space, gym.spaces.Box)
-    if not (
-        isinstance(action_space, gym.spaces.Discrete)
-        or (isinstance(action_space, gym.spaces.Box) and len(action_space.shape) == 1)
-    ):
+    box = is_box(observation_space)
+    if not (is_discrete(action_space) or (is_box(action_space) and len(action_space.shape) == 1)):
         raise ConfigError(f"action space {action_space} is not supported; choices: Discrete, one-dimensional Box")
     if network == "mlp":
-        if isinstance(observation_space, gym.spaces.Discrete):
+        if is_discrete(observation_space):
             n = int(observation_space.n)
             return ActorCritic(OneHot(n), None, n, action_space, generator)
         if box and observation_space.dtype.kind == "f":

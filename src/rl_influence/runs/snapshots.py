@@ -26,6 +26,7 @@ from rl_influence.attribution import FReturn, Target, influence_scores, tracin_s
 from rl_influence.config import ConfigError, RunSpec
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import ActorCritic, make_policy
+from rl_influence.ppo.objective import ClippedPPO
 from rl_influence.ppo.records import Records
 from rl_influence.runs.checkpoints import State, pack, unpack
 from rl_influence.runs.files import write_atomic
@@ -137,8 +138,7 @@ class Snapshot(Policy):
             self.records,
             target or FReturn(self.records),
             learner.steps(self.records, self.epochs(kept)),
-            clip_range=ppo.clip_range,
-            normalize_advantage=ppo.normalize_advantage,
+            objective=ClippedPPO(clip_range=ppo.clip_range, normalize=ppo.normalize_advantage),
             backend=backend,
         ).numpy()
 
