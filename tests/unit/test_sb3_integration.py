@@ -1,9 +1,7 @@
 """The Stable-Baselines3 adapter: scores against a backward pass per record, training against our own loop."""
 
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -12,13 +10,12 @@ import torch
 
 pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_influence.attribution import AttributionError, FAction, influence_scores
 from rl_influence.config import PPOConfig
 from rl_influence.integrations import sb3
 from rl_influence.integrations.sb3 import (
+    InfluenceCallback,
     InfluenceFilteredPPO,
     SB3Policy,
     rollout_records,
@@ -29,6 +26,7 @@ from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import Records
 from rl_influence.selection import Selection, drop_most_negative, score
+from sb3_models import Toy, by_record, collected, gradient
 
 NAMES = {  # ours -> Stable-Baselines3's
     "policy.0": "mlp_extractor.policy_net.0",
@@ -38,53 +36,6 @@ NAMES = {  # ours -> Stable-Baselines3's
     "value.2": "mlp_extractor.value_net.2",
     "value_head": "value_net",
 }
-
-
-class Collected(BaseCallback):
-    """Stops after one rollout, before it trains."""
-
-    def _on_step(self):
-        return True
-
-    def _on_rollout_end(self):
-        raise StopIteration
-
-
-def collected(cls=PPO, env="CartPole-v1", n_envs=1, n_steps=96, **kwargs):
-    """A model whose buffer has just been collected."""
-    model = cls(
-        "MlpPolicy",
-        DummyVecEnv([lambda: gym.make(env)] * n_envs),
-        n_steps=n_steps,
-        **{"batch_size": 32, "n_epochs": 2, "seed": 4, "device": "cpu"} | kwargs,
-    )
-    with pytest.raises(StopIteration):
-        model.learn(10**6, callback=Collected())
-    return model
-
-
-def gradient(value, parameters):
-    found = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
-    return torch.cat([g.flatten().double() for g in found if g is not None])
-
-
-def by_record(model, advantages):
-    """Influence on f_return by a backward pass per record, in the order (step, environment), and that order."""
-    buffer, policy = model.rollout_buffer, model.policy
-    parameters = [p for name, p in policy.named_parameters() if "value" not in name]
-    log_probs = {}
-    for step in range(buffer.buffer_size):
-        for env in range(buffer.n_envs):
-            observation = torch.as_tensor(buffer.observations[step, env][None])
-            action = torch.as_tensor(buffer.actions[step, env][None])
-            if isinstance(model.action_space, gym.spaces.Discrete):
-                action = action.long().flatten()
-            log_probs[env, step] = policy.evaluate_actions(observation, action)[1][0]
-    f_return = sum(value * float(buffer.advantages[step, env]) for (env, step), value in log_probs.items())
-    direction = gradient(f_return / len(log_probs), parameters)
-    return {
-        place: advantages[place] * float(gradient(value, parameters) @ direction) for place, value in log_probs.items()
-    }
 
 
 @pytest.mark.parametrize(("env", "n_envs"), [("CartPole-v1", 1), ("Pendulum-v1", 3), ("FrozenLake-v1", 2)])
@@ -145,7 +96,7 @@ def test_filtered_round_equals_our_own(env, n_envs, short, dtype, tolerance, mon
         InfluenceFilteredPPO,
         env,
         n_envs,
-        drop_percent=50,
+        drop_fraction=0.5,
         drop_short_minibatch=short,
         learning_rate=0.02,
         policy_kwargs={"optimizer_class": torch.optim.SGD},
@@ -182,7 +133,7 @@ def test_filtered_round_equals_our_own(env, n_envs, short, dtype, tolerance, mon
 
 def test_it_is_ppo_bit_for_bit_if_nothing_is_dropped():
     plain, filtered = (collected(cls) for cls in (PPO, InfluenceFilteredPPO))
-    filtered.drop_percent, filtered.drop_short_minibatch = 1e-6, False
+    filtered.drop_fraction, filtered.drop_short_minibatch = 1e-8, False
     for model in (plain, filtered):
         np.random.seed(1)
         model.train()
@@ -201,12 +152,12 @@ def test_an_empty_selection_trains_nothing(monkeypatch):
 
 
 def test_learning_saving_and_loading(tmp_path):
-    model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", n_steps=64, drop_percent=25, seed=1, device="cpu")
+    model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", n_steps=64, drop_fraction=0.25, seed=1, device="cpu")
     model.learn(192)
     assert len(model.kept) == 64 - int(0.25 * (model.influence < 0).sum())
     model.save(tmp_path / "model.zip")
     loaded = InfluenceFilteredPPO.load(tmp_path / "model.zip", env=gym.make("CartPole-v1"), device="cpu")
-    assert loaded.drop_percent == 25
+    assert loaded.drop_fraction == 0.25
     for a, b in zip(loaded.policy.parameters(), model.policy.parameters(), strict=True):
         assert torch.equal(a, b)
     loaded.learn(64)
@@ -215,7 +166,7 @@ def test_learning_saving_and_loading(tmp_path):
 def test_training_can_be_repeated():
     weights = []
     for _ in range(2):
-        model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", n_steps=64, drop_percent=100, seed=1, device="cpu")
+        model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", n_steps=64, drop_fraction=1, seed=1, device="cpu")
         weights.append(torch.cat([p.flatten() for p in model.learn(192).policy.parameters()]))
     assert torch.equal(*weights)
 
@@ -262,25 +213,32 @@ def test_steps_that_target_kl_prevents_do_not_count():
     assert set(np.flatnonzero(scores)) <= set(first.tolist()) and np.count_nonzero(scores) > 16
 
 
-def test_refusals():
-    for percent in (0, 101, -5, float("nan")):
-        with pytest.raises(ValueError, match=f"drop_percent = {percent}"):
-            InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", drop_percent=percent)
-    fresh = PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu")
+def test_a_fraction_out_of_range_is_refused_wherever_it_is_set(tmp_path):
+    model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu")
+    model.save(tmp_path / "model.zip")
+
+    def set_it(value):
+        model.drop_fraction = value
+
+    doors = (
+        lambda value: InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", drop_fraction=value),
+        lambda value: InfluenceFilteredPPO.load(tmp_path / "model.zip", drop_fraction=value),
+        lambda value: InfluenceCallback(value),
+        set_it,
+    )
+    for door in doors:
+        for value in (0, 1.01, -0.5, float("nan"), 1000):
+            with pytest.raises(ValueError, match=rf"^drop_fraction = {value}: a fraction in \(0, 1\] is needed"):
+                door(value)
+        with pytest.raises(ValueError, match=r"^drop_fraction = 50: .*; did you mean 0.5\?$"):
+            door(50)
+    assert model.drop_fraction == 0.5
+    assert InfluenceFilteredPPO.load(tmp_path / "model.zip", drop_fraction=0.25).drop_fraction == 0.25
+
+
+def test_a_buffer_that_is_not_full_is_refused():
     with pytest.raises(AttributionError, match="0 of 64 steps are collected"):
-        score_rollout(fresh)
-    model = collected()
-    model.train()
-    model.train()
-    with pytest.raises(AttributionError, match="collected by another policy"):
-        score_rollout(model)
-
-    class Dictionary(gym.Env):
-        observation_space = gym.spaces.Dict({"x": gym.spaces.Box(-1, 1, (2,))})
-        action_space = gym.spaces.Discrete(2)
-
-    with pytest.raises(AttributionError, match="dictionary observations"):
-        rollout_records(PPO("MultiInputPolicy", Dictionary(), n_steps=64, device="cpu").rollout_buffer)
+        score_rollout(PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu"))
 
 
 def test_nan_advantages_are_named():
@@ -295,34 +253,13 @@ def test_the_missing_extra_is_named():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (
-        "ImportError: rl_influence.integrations.sb3 needs Stable-Baselines3: pip install 'rl-influence[sb3]'"
+        "ImportError: rl_influence.integrations.sb3 needs Stable-Baselines3: in the clone, pip install '.[sb3]'"
     )
 
 
-@pytest.mark.slow
-def test_the_example_runs(capsys):
-    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "score_sb3_rollout.py"), run_name="__main__")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("last rollout: 512 records")
-    influence = [float(line.split()[-1]) for line in lines if line[:6].strip().isdigit()]
-    assert len(influence) == 10
-    assert influence[:5] == sorted(influence[:5], reverse=True) and influence[5:] == sorted(influence[5:])
-
-
-class Switches(gym.Env):
-    """Actions are three bits."""
-
-    observation_space, action_space = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.MultiBinary(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), float(action.sum()), self.np_random.random() < 0.1, False, {}
-
-
 def test_binary_actions_train():
-    model = InfluenceFilteredPPO("MlpPolicy", Switches(), n_steps=64, batch_size=16, n_epochs=1, device="cpu")
+    model = InfluenceFilteredPPO(
+        "MlpPolicy", Toy(actions=gym.spaces.MultiBinary(3)), n_steps=64, batch_size=16, n_epochs=1, device="cpu"
+    )
     model.learn(64)
     assert model.num_timesteps == 64

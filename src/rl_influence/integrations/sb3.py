@@ -1,106 +1,130 @@
-"""Influence for Stable-Baselines3: score the rollout buffer of a PPO, or train one with IIF (section 5 of the paper).
+"""Influence for Stable-Baselines3: score a rollout, or train without its harmful records (section 5 of the paper).
 
-    model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", drop_percent=50).learn(100_000)
+    model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", drop_fraction=0.5).learn(100_000)
+    model = PPO("MlpPolicy", "CartPole-v1").learn(100_000, callback=InfluenceCallback(drop_fraction=0.5))
 
-Vectorised environments are supported: records are numbered as Stable-Baselines3 flattens its buffer, environment by
-environment. Dictionary observations are not. Clipping, schedules and losses are Stable-Baselines3's own, for its
-`train` does the updates; it only sees fewer records.
+The two lines train alike. PPO, A2C and sb3-contrib's MaskablePPO, with any of their policies and spaces. Clipping,
+schedules and losses are Stable-Baselines3's own, for its `train` does the updates; it only sees fewer records. Records
+are numbered as Stable-Baselines3 flattens its buffer, environment by environment.
 """
 
 from __future__ import annotations
 
-import copy
+import math
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_influence.attribution import AttributionError, FReturn, Step, Target, influence_scores, tracin_scores
-from rl_influence.ppo.learner import minibatches
-from rl_influence.ppo.objective import ClippedPPO
+from rl_influence.attribution import AttributionError, FReturn, Target, influence_scores
+from rl_influence.attribution.policies import check_policy, untouched
+from rl_influence.integrations.records import RolloutRecords
+from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient
 from rl_influence.selection import drop_most_negative, normalize_in_minibatches
 
 try:
-    from stable_baselines3 import PPO
+    from stable_baselines3 import A2C, PPO
     from stable_baselines3.common.buffers import RolloutBuffer
-    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+    from stable_baselines3.common.preprocessing import get_obs_shape
+
+    from rl_influence.integrations.buffers import ARRAYS, PartialRollout, ScoredRollout, flat_arrays, progress
 except ImportError:
     raise ImportError(
-        "rl_influence.integrations.sb3 needs Stable-Baselines3: pip install 'rl-influence[sb3]'"
+        "rl_influence.integrations.sb3 needs Stable-Baselines3: in the clone, pip install '.[sb3]'"
     ) from None
 
-ARRAYS = ("observations", "actions", "values", "log_probs", "advantages", "returns", "rewards", "episode_starts")
+CHOICES = "PPO, A2C or MaskablePPO"
 SAME_POLICY = 1e-3  # largest difference of log-probabilities that rounding explains
 
 
 class SB3Policy(nn.Module):
-    """A Stable-Baselines3 policy as attribution wants it. It shares the policy's parameters."""
+    """A Stable-Baselines3 policy as attribution wants it. It shares the policy's parameters.
 
-    def __init__(self, policy: ActorCriticPolicy):
+    Args:
+        policy: `model.policy` of a PPO, A2C or MaskablePPO.
+
+    Raises:
+        AttributionError: for any other policy.
+    """
+
+    def __init__(self, policy: Any):
         super().__init__()
+        if not hasattr(policy, "evaluate_actions") or "Recurrent" in type(policy).__name__:
+            raise AttributionError(f"SB3Policy({type(policy).__name__}): the policy of {CHOICES} is needed")
         self.policy = policy
+        self.masks = _mask_size(policy.action_space) if "Maskable" in type(policy).__name__ else 0
+        shapes = get_obs_shape(policy.observation_space)
+        self.keys = isinstance(shapes, dict)
+        self.shapes = shapes if isinstance(shapes, dict) else {"": shapes}
 
     def log_prob(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """log pi(a|s), (n,), of raw actions."""
-        return self.policy.get_distribution(observations).log_prob(actions)
+        """log pi(a|s), (n,), of raw actions and of observations as `encoded` gives them."""
+        if not self.masks and not self.keys:
+            return self.policy.get_distribution(observations).log_prob(actions)
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        masks, *parts = observations.split([self.masks, *sizes], dim=1)
+        inputs = {key: x.reshape(-1, *shape) for (key, shape), x in zip(self.shapes.items(), parts, strict=True)}
+        given = {"action_masks": masks} if self.masks else {}
+        return self.policy.get_distribution(inputs if self.keys else inputs[""], **given).log_prob(actions)
 
+    def encoded(self, records: RolloutRecords) -> Batch:
+        """The records' arrays, with the observations as one, for targets, scores and objectives.
 
-@dataclass
-class RolloutRecords:
-    """The n = n_steps * n_envs records of a rollout buffer; record i is step i % n_steps of environment i //
-    n_steps."""
-
-    observations: np.ndarray  # (n, ...)
-    actions: np.ndarray  # (n,) integers for Discrete, else (n, dims)
-    values: np.ndarray  # (n,)
-    log_probs: np.ndarray  # (n,)
-    advantages: np.ndarray  # (n,) GAE, not normalised
-    returns: np.ndarray  # (n,)
-    rewards: np.ndarray  # (n,); Stable-Baselines3 adds the bootstrap value to the reward of a truncated step
-    episode_starts: np.ndarray  # (n,) 1 for an episode's first record
-    environments: np.ndarray  # (n,)
-    steps: np.ndarray  # (n,) of the rollout
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    def __getitem__(self, indices: np.ndarray) -> RolloutRecords:
-        return RolloutRecords(**{name: array[indices] for name, array in vars(self).items()})
+        Observations of a dictionary space are flattened and set side by side, after the action masks, which are part
+        of log pi; others stay as they are.
+        """
+        arrays = {name: value for name, value in vars(records).items() if name != "action_masks"}
+        if self.masks or self.keys:
+            parts: list[Any] = [records.action_masks] if self.masks else []
+            parts += [records.observations[key] if self.keys else records.observations for key in self.shapes]
+            flat = [np.reshape(part, (len(records), -1)).astype(np.float32) for part in parts]
+            arrays["observations"] = np.concatenate(flat, axis=1)
+        return Batch(**arrays)
 
 
 def rollout_records(buffer: RolloutBuffer) -> RolloutRecords:
     """The records of a full buffer, before or after Stable-Baselines3 has flattened it in place.
 
     Raises:
-        AttributionError: for dictionary observations, or a buffer that is not full.
+        AttributionError: for a recurrent policy's buffer, or one that is not full.
     """
-    if isinstance(buffer.observation_space, gym.spaces.Dict):
-        raise AttributionError("rollout buffer: dictionary observations are not supported; choices: Box, Discrete, ...")
+    if not isinstance(buffer, RolloutBuffer) or "Recurrent" in type(buffer).__name__:
+        raise AttributionError(f"{type(buffer).__name__}: the rollout buffer of {CHOICES} is needed")
     if not buffer.full:
         raise AttributionError(f"rollout buffer: only {buffer.pos} of {buffer.buffer_size} steps are collected")
-    arrays = _flat_arrays(buffer)
+    arrays = flat_arrays(buffer)
     if isinstance(buffer.action_space, gym.spaces.Discrete):
         arrays["actions"] = arrays["actions"].reshape(-1).astype(np.int64)
     else:
         arrays["actions"] = arrays["actions"].astype(np.float32)  # as Stable-Baselines3 does before it trains
-    for name in ARRAYS[2:]:
+    for name in ARRAYS[1:]:
         arrays[name] = arrays[name].reshape(-1)
     environments, steps = np.divmod(np.arange(len(arrays["rewards"])), buffer.buffer_size)
     return RolloutRecords(**arrays, environments=environments, steps=steps)
 
 
 def score_rollout(
-    model: PPO, target: Target | None = None, *, advantages: np.ndarray | None = None, backend: str = "jvp"
+    model: OnPolicyAlgorithm,
+    target: Target | None = None,
+    *,
+    advantages: np.ndarray | None = None,
+    backend: str | None = None,
 ) -> tuple[RolloutRecords, np.ndarray]:
     """Start-of-round influence of the records in `model.rollout_buffer`.
 
-    Call it between collection and training: in a callback's `on_rollout_end`, or in an overridden `train`.
+    Call it between collection and training: in a callback's `on_rollout_end`, or in an overridden `train`. Layers like
+    BatchNorm and dropout are as in collection. The model is left as it was.
 
     Args:
-        target: default f_return of the buffer.
+        model: PPO, A2C or MaskablePPO.
+        target: default f_return of the buffer; see also `SB3Policy.encoded`.
         advantages: (n,) instead of the buffer's raw ones.
         backend: see `influence_scores`.
 
@@ -108,130 +132,236 @@ def score_rollout(
         The records and their scores (n,); positive helps.
 
     Raises:
-        AttributionError: if the policy is not the one that collected the buffer, or cannot be scored.
+        AttributionError: if the model is of another kind, its policy is not the one that collected the buffer, or
+            cannot be scored.
     """
-    records, policy = rollout_records(model.rollout_buffer), SB3Policy(model.policy)
-    model.policy.set_training_mode(False)  # as during collection
-    with torch.no_grad():
-        inputs = (torch.as_tensor(x, device=model.device) for x in (records.observations, records.actions))
-        moved = np.abs(policy.log_prob(*inputs).cpu().numpy() - records.log_probs).max()
-    if moved > SAME_POLICY:
-        raise AttributionError(
-            f"rollout buffer: collected by another policy (log-probabilities differ by up to {moved:.2g}); "
-            "score it before training, for instance in a callback's on_rollout_end"
-        )
-    target = target or FReturn(records)
-    scores = influence_scores(policy, records, target, advantages=advantages, backend=backend)
+    with _as_collected(model) as (records, policy, batch):
+        target = target or FReturn(batch)
+        scores = influence_scores(policy, batch, target, advantages=advantages, backend=backend)
     return records, scores.cpu().numpy()
 
 
-def train_and_score(model: PPO, target: Target | None = None) -> tuple[RolloutRecords, np.ndarray]:
-    """Runs `PPO.train` on the model's buffer and sums each record's influence over the optimisation steps (full
-    TracIn).
+def train_and_score(
+    model: OnPolicyAlgorithm, target: Target | None = None, *, progress_bar: bool = False
+) -> tuple[RolloutRecords, np.ndarray]:
+    """Trains a round as `model.train()` does, and sums each record's influence over its steps (full TracIn).
+
+    It takes a gradient over the whole buffer before each step. InfluenceFilteredPPO trains on all records here.
+
+    Args:
+        model, target: as for `score_rollout`.
+        progress_bar: over the steps; with the package rich, else a line for every tenth of them.
 
     Returns:
         The records and their scores (n,).
+
+    Raises:
+        AttributionError: as for `score_rollout`, and if layers tie records together or are random while they train
+            (BatchNorm, dropout). Nothing is trained then.
     """
-    records = rollout_records(model.rollout_buffer)
-    rollout = _ScoredRollout(model, records, target or FReturn(records))
-    _train_on(model, rollout)
+    with _as_collected(model) as (records, policy, batch):
+        objective = _objective(model)
+        model.policy.set_training_mode(True)  # as `train` does
+        try:
+            check_policy(policy, objective, batch)
+        except AttributionError as error:
+            reason = str(error).partition(", so ")[0]
+            raise AttributionError(
+                f"train_and_score: {reason} while {type(model).__name__} trains, so records have no influence of their "
+                "own over its steps; score_rollout scores them before, with the policy that collected them"
+            ) from None
+    steps = getattr(model, "n_epochs", 1) * -(-len(records) // (getattr(model, "batch_size", None) or len(records)))
+    with progress("TracIn", steps, progress_bar) as advance:
+        rollout = ScoredRollout(model, policy, batch, target or FReturn(batch), objective, advance)
+        rollout.train(model, super(_Filtered, model).train if isinstance(model, _Filtered) else model.train)
     return records, rollout.scores
 
 
-class InfluenceFilteredPPO(PPO):
+class InfluenceCallback(BaseCallback):
+    """Scores every rollout, logs what the scores are like, and, if it is told to, leaves out the harmful records.
+
+    Works on PPO, A2C and MaskablePPO. Logged: `influence/share_negative`, quantiles of the scores (`influence/q05` to
+    `q95`), `influence/scoring_s` (seconds) and, if it filters, `influence/records_kept`.
+
+    Args:
+        drop_fraction: share p of the negative records to drop, in (0, 1]; None: drop nothing.
+        target: default f_return of each rollout.
+        drop_short_minibatch: as for `InfluenceFilteredPPO`; only where it filters.
+
+    Attributes:
+        records, scores: of the latest rollout; kept: indices of the records that train, ascending (all, if it drops
+            nothing). None before the first rollout.
+
+    Raises:
+        ValueError: for a `drop_fraction` out of range.
+        AttributionError: from `learn`, before its first step, for another kind of model.
+    """
+
+    def __init__(
+        self,
+        drop_fraction: float | None = None,
+        *,
+        target: Target | None = None,
+        drop_short_minibatch: bool = True,
+        verbose: int = 0,
+    ):
+        super().__init__(verbose)
+        self.drop_fraction = None if drop_fraction is None else checked_fraction(drop_fraction)
+        self.target, self.drop_short_minibatch = target, drop_short_minibatch
+        self.records: Any = None
+        self.scores: Any = None
+        self.kept: Any = None
+
+    def _init_callback(self) -> None:
+        _check_model(self.model)
+        if self.drop_fraction is not None and isinstance(self.model, _Filtered):
+            raise AttributionError(f"InfluenceCallback(drop_fraction=...): {type(self.model).__name__} filters already")
+
+    def _on_rollout_end(self) -> None:
+        self.records, self.scores, self.kept = _score_and_log(self.model, self.target, self.drop_fraction)
+        if self.drop_fraction is not None:
+            self.model.__dict__["train"] = self._train  # which `learn` calls next
+
+    def _train(self) -> None:
+        model: Any = self.model
+        del model.__dict__["train"]  # the class's own again
+        PartialRollout(model, self.kept, self.drop_short_minibatch).train(model, model.train)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class _Filtered(OnPolicyAlgorithm):
+    """What is common to the filtered algorithms."""
+
+    def __init__(self, *args: Any, drop_fraction: float = 0.5, drop_short_minibatch: bool = True, **kwargs: Any):
+        self.drop_fraction, self.drop_short_minibatch = drop_fraction, bool(drop_short_minibatch)
+        self.influence: Any = None
+        self.kept: Any = None
+        super().__init__(*args, **kwargs)
+
+    @property
+    def drop_fraction(self) -> float:
+        """Share p of the negative records that are dropped, in (0, 1]."""
+        return self.__dict__["drop_fraction"]
+
+    @drop_fraction.setter
+    def drop_fraction(self, value: float) -> None:
+        self.__dict__["drop_fraction"] = checked_fraction(value)
+
+    def _setup_model(self) -> None:
+        checked_fraction(self.drop_fraction)  # `load(..., drop_fraction=...)` writes past the setter
+        super()._setup_model()
+
+    def train(self) -> None:
+        """Scores, filters, and trains on what is left; without any record left, nothing is trained."""
+        _, self.influence, self.kept = _score_and_log(self, None, self.drop_fraction)
+        PartialRollout(self, self.kept, self.drop_short_minibatch).train(self, super().train)
+
+
+class InfluenceFilteredPPO(_Filtered, PPO):
     """PPO that trains each round without the records of most negative influence (IIF).
 
     Args:
         args, kwargs: of `stable_baselines3.PPO`.
-        drop_percent: share p of the negative records to drop, in percent; above 0 and at most 100.
+        drop_fraction: share p of the negative records to drop, in (0, 1].
         drop_short_minibatch: leave out an epoch's short last mini-batch, unless it is the only one (Stable-Baselines3
             trains on it, which matters once the number of records is no multiple of the batch size).
 
     Attributes:
-        influence: scores of the latest rollout, (n,); kept: the records that trained, ascending.
+        influence: scores of the latest rollout, (n,); kept: indices of the records that trained, ascending.
 
     Raises:
-        ValueError: for a `drop_percent` out of range.
+        ValueError: for a `drop_fraction` out of range, wherever it is set.
     """
 
-    def __init__(self, *args, drop_percent: float = 50.0, drop_short_minibatch: bool = True, **kwargs):
-        if not 0 < drop_percent <= 100:
-            raise ValueError(f"drop_percent = {drop_percent}: above 0 and at most 100 is needed")
-        self.drop_percent, self.drop_short_minibatch = float(drop_percent), bool(drop_short_minibatch)
-        self.influence = self.kept = None
-        super().__init__(*args, **kwargs)
 
-    def train(self) -> None:
-        """Scores, filters, and trains on what is left; without any record left, nothing is trained."""
+class InfluenceFilteredA2C(_Filtered, A2C):
+    """A2C that takes each of its steps without the records of most negative influence.
+
+    Arguments and attributes as for `InfluenceFilteredPPO`.
+    """
+
+
+def checked_fraction(value: float) -> float:
+    """`drop_fraction`, in (0, 1]."""
+    if not 0 < value <= 1:
+        meant = f"; did you mean {value / 100:g}?" if 1 < value <= 100 else ""
+        raise ValueError(f"drop_fraction = {value}: a fraction in (0, 1] is needed{meant}")
+    return float(value)
+
+
+def _score_and_log(
+    model: Any, target: Target | None, drop_fraction: float | None
+) -> tuple[RolloutRecords, np.ndarray, np.ndarray]:
+    """Records, scores, and indices of those to keep.
+
+    Scores as the paper's public code takes them: with advantages normalised within mini-batches, where training
+    normalises them.
+    """
+    start = time.perf_counter()
+    advantages = None
+    if model.normalize_advantage:
         # a generator of its own: numpy's global one, which orders the mini-batches, draws as it would without scoring
-        generator = np.random.default_rng([self.seed or 0, self.num_timesteps])
-        advantages = rollout_records(self.rollout_buffer).advantages
-        if self.normalize_advantage:
-            advantages = normalize_in_minibatches(advantages, self.batch_size, generator)
-        _, self.influence = score_rollout(self, advantages=advantages)
-        self.kept = drop_most_negative(self.influence, self.drop_percent / 100)
-        self.logger.record("train/records_kept", len(self.kept))
-        if len(self.kept):
-            _train_on(self, _Rollout(self.rollout_buffer, self.kept, self.drop_short_minibatch))
+        generator = np.random.default_rng([model.seed or 0, model.num_timesteps])
+        advantages = rollout_records(model.rollout_buffer).advantages
+        batch_size = getattr(model, "batch_size", len(advantages))  # A2C takes all at once
+        advantages = normalize_in_minibatches(advantages, batch_size, generator)
+    records, scores = score_rollout(model, target, advantages=advantages)
+    kept = drop_most_negative(scores, drop_fraction or 0)
+    log = {"share_negative": float((scores < 0).mean())}
+    log |= {f"q{percent:02}": float(np.percentile(scores, percent)) for percent in (5, 25, 50, 75, 95)}
+    if drop_fraction is not None:
+        log["records_kept"] = len(kept)
+    log["scoring_s"] = time.perf_counter() - start
+    for name, value in log.items():
+        model.logger.record(f"influence/{name}", value)
+    return records, scores, kept
 
 
-class _Rollout:
-    """Some records of a rollout buffer, as `PPO.train` reads it."""
-
-    def __init__(self, buffer: RolloutBuffer, kept: np.ndarray, drop_short: bool):
-        self._kept, self._drop_short = kept, drop_short
-        self._buffer = copy.copy(buffer)
-        self._buffer.__dict__.update(_flat_arrays(buffer))
-        self.values, self.returns = self._buffer.values[kept], self._buffer.returns[kept]
-
-    def batches(self, batch_size: int | None) -> list[np.ndarray]:
-        order = np.random.permutation(self._kept)  # numpy's global generator, as Stable-Baselines3
-        return minibatches(order, batch_size or len(order), drop_short=self._drop_short)
-
-    def get(self, batch_size: int | None = None) -> Iterator:
-        for batch in self.batches(batch_size):
-            yield self._buffer._get_samples(batch)
+def _check_model(model: Any) -> None:
+    """Refuses what is not PPO, A2C or MaskablePPO."""
+    names = [cls.__name__ for cls in type(model).__mro__]
+    if isinstance(model, (PPO, A2C)) or "MaskablePPO" in names:
+        return
+    recurrent = " (its records depend on hidden states, that is on all records before them)"
+    raise AttributionError(f"{names[0]}: {CHOICES} is needed{recurrent if 'RecurrentPPO' in names else ''}")
 
 
-class _ScoredRollout(_Rollout):
-    """All records of a buffer; scores each mini-batch before it is trained on."""
+def _objective(model: Any) -> Objective:
+    """What the model's updates maximise, without value and entropy terms."""
+    if not hasattr(model, "clip_range"):  # A2C
+        return PolicyGradient(normalize=model.normalize_advantage)
+    return ClippedPPO(
+        normalize=model.normalize_advantage, clip_range=model.clip_range(model._current_progress_remaining)
+    )
 
-    def __init__(self, model: PPO, records: RolloutRecords, target: Target):
-        super().__init__(model.rollout_buffer, np.arange(len(records)), drop_short=False)
-        self._policy, self._records, self._target = SB3Policy(model.policy), records, target
-        clip_range = model.clip_range(model._current_progress_remaining)
-        self._objective = ClippedPPO(clip_range=clip_range, normalize=model.normalize_advantage)
-        self.scores = np.zeros(len(records))
 
-    def get(self, batch_size: int | None = None) -> Iterator:
-        for batch in self.batches(batch_size):
-            terms = tracin_scores(
-                self._policy,
-                self._records[batch],
-                self._target,
-                [Step(np.arange(len(batch)))],
-                objective=self._objective,
+@contextmanager
+def _as_collected(model: Any) -> Iterator[tuple[RolloutRecords, SB3Policy, Batch]]:
+    """Records, policy and encoded records, with the policy's layers as they are in collection.
+
+    Raises:
+        AttributionError: if another policy than the model's has collected the buffer.
+    """
+    _check_model(model)
+    records, policy = rollout_records(model.rollout_buffer), SB3Policy(model.policy)
+    batch = policy.encoded(records)
+    with untouched(model.policy):
+        model.policy.set_training_mode(False)
+        with torch.no_grad():
+            inputs = (torch.as_tensor(x, device=model.device) for x in (batch.observations, batch.actions))
+            moved = np.abs(policy.log_prob(*inputs).cpu().numpy() - records.log_probs).max()
+        if moved > SAME_POLICY:
+            raise AttributionError(
+                f"rollout buffer: collected by another policy (log-probabilities differ by up to {moved:.2g}); "
+                "score it before training, for instance in a callback's on_rollout_end"
             )
-            yield self._buffer._get_samples(batch)
-            # not reached if target_kl ends the round before this step
-            self.scores[batch] += terms.cpu().numpy()
+        yield records, policy, batch
 
 
-def _train_on(model: PPO, rollout: _Rollout) -> None:
-    buffer = model.rollout_buffer
-    model.rollout_buffer = rollout
-    try:
-        PPO.train(model)
-    finally:
-        model.rollout_buffer = buffer
-
-
-def _flat_arrays(buffer: RolloutBuffer) -> dict[str, np.ndarray]:
-    """The buffer's arrays with (n_steps, n_envs) flattened environment by environment."""
-    arrays = {}
-    for name in ARRAYS:
-        array = getattr(buffer, name)
-        # rewards and episode_starts are never flattened in place
-        flattened = buffer.generator_ready and name not in ("rewards", "episode_starts")
-        arrays[name] = array if flattened else buffer.swap_and_flatten(array)
-    return arrays
+def _mask_size(space: gym.Space) -> int:
+    """Entries of an action mask, as sb3-contrib lays it out."""
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.n)
+    return int(sum(space.nvec)) if isinstance(space, gym.spaces.MultiDiscrete) else 2 * math.prod(space.shape or ())
