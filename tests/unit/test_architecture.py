@@ -35,11 +35,17 @@ def place(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+def for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, top-level name inside the package) of every import of the package, also inside functions."""
     found = []
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    tree = ast.parse(path.read_bytes())
+    tree.body = [node for node in tree.body if not for_type_checkers(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             base = ".".join(parts[: len(parts) - node.level]) if node.level else ""
             module = ".".join(filter(None, [base, node.module]))
