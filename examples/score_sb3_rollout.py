@@ -1,39 +1,36 @@
 """Which records of a Stable-Baselines3 rollout help PPO, and which hurt it?
 
-    pip install 'rl-influence[sb3]'
+In the clone:
+    pip install '.[sb3,figures]'
     python examples/score_sb3_rollout.py
 """
 
-import numpy as np
+import argparse
+from pathlib import Path
+
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 
-from rl_influence.integrations.sb3 import score_rollout
-
-
-class KeepScores(BaseCallback):
-    """Scores each rollout after it is collected and before it trains."""
-
-    def _on_rollout_end(self) -> None:
-        self.records, self.scores = score_rollout(self.model)
-
-    def _on_step(self) -> bool:
-        return True
+from rl_influence import InfluenceCallback, plot_scores
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output" / "score_sb3_rollout.png")
+    options = parser.parse_args()
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=512, seed=0, device="cpu")
-    callback = KeepScores()
+    callback = InfluenceCallback()  # scores each rollout after it is collected and before it trains
     model.learn(8 * 512, callback=callback)
     records, scores = callback.records, callback.scores
 
-    order = np.argsort(-scores)
     print(f"last rollout: {len(records)} records, {(scores < 0).mean():.0%} of them harmful to f_return")
-    for title, chosen in (("most helpful", order[:5]), ("most harmful", order[:-6:-1])):
-        print(f"\n{title}\nrecord  position velocity    angle  angular  action  advantage  influence")
-        for i in chosen:
-            state = " ".join(f"{x:8.3f}" for x in records.observations[i])
-            print(f"{i:6d}  {state}  {records.actions[i]:6d}  {records.advantages[i]:9.2f}  {scores[i]:9.3g}")
+    table = records.to_frame(scores).drop(columns=["environment", "episode_start", "value", "return", "log_prob"])
+    table.columns = [name.replace("observation", "x") for name in table.columns]
+    table = table.sort_values("influence", ascending=False)
+    print(f"\nmost helpful\n{table.head(5).round(3)}\n\nmost harmful\n{table.tail(5).iloc[::-1].round(3)}\n")
+
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    plot_scores(records, scores).savefig(options.output, dpi=120)
+    print(options.output)
 
 
 if __name__ == "__main__":
