@@ -1,0 +1,83 @@
+"""From scored generations to advantages: per-token rewards, GAE, whitening, and the KL coefficient's controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_influence.rlhf.models import Sequences, SequencePolicy
+from rl_influence.rlhf.sampling import texts
+from rl_influence.rlhf.settings import PPOConfig
+
+
+@torch.no_grad()
+def judged(
+    policy: SequencePolicy,
+    sequences: Sequences,
+    tokenizer: Any,
+    reward: Callable[[list[str]], np.ndarray],
+    max_tokens: int,
+) -> Sequences:
+    """Fills in log-probabilities (now and of the frozen start), values, and the score of each text."""
+    passes = {"log_probs": [], "reference": [], "values": []}
+    for rows in sequences.chunks(max_tokens):
+        part = Sequences(sequences.tokens[rows], sequences.attention[rows], sequences.response[rows])
+        log_probs, values = policy(part)
+        with policy.frozen_start():
+            reference, _ = policy(part, values=False)
+        for name, value in (("log_probs", log_probs), ("reference", reference), ("values", values)):
+            passes[name].append(value.masked_fill(~part.response, 0))
+    filled = {name: torch.cat(parts) for name, parts in passes.items()}
+    score = torch.from_numpy(np.asarray(reward(texts(sequences, tokenizer)))).to(filled["values"])
+    return Sequences(sequences.tokens, sequences.attention, sequences.response, **filled, score=score)
+
+
+def with_advantages(sequences: Sequences, config: PPOConfig, beta: float) -> Sequences:
+    """Fills in advantages, whitened, and returns.
+
+    Rewards: -beta (log pi - log pi_start) at each token, and the score at the last. GAE along each sequence; nothing
+    follows its last token. Returns are the raw advantages plus values.
+    """
+    mask = sequences.response
+    rewards = -beta * (sequences.log_probs - sequences.reference)
+    last = sequences.lengths.unsqueeze(1) - 1
+    rewards = rewards.scatter_add(1, last, sequences.score.unsqueeze(1)) * mask
+    advantages = torch.zeros_like(rewards)
+    following = value_after = torch.zeros_like(sequences.score)
+    for t in reversed(range(rewards.shape[1])):
+        here = mask[:, t]
+        delta = rewards[:, t] + config.gamma * value_after - sequences.values[:, t]
+        following = torch.where(here, delta + config.gamma * config.gae_lambda * following, following)
+        advantages[:, t] = torch.where(here, following, 0)
+        value_after = torch.where(here, sequences.values[:, t], value_after)
+    returns = advantages + sequences.values
+    whitened = torch.zeros_like(advantages)
+    step = config.whiten or len(sequences)
+    for i in range(0, len(sequences), step):
+        whitened[i : i + step] = whiten(advantages[i : i + step], mask[i : i + step])
+    parts = vars(sequences) | {"advantages": whitened, "returns": returns * mask}
+    return Sequences(**parts)
+
+
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """(x - mean) / sqrt(var + 1e-8) over all tokens that are there, var with n - 1; 0 elsewhere."""
+    there = values[mask]
+    variance = there.var() if len(there) > 1 else there.new_ones(())
+    return ((values - there.mean()) * (variance + 1e-8).rsqrt()) * mask
+
+
+def sequence_kl(sequences: Sequences) -> Tensor:
+    """Log-ratio of each sequence to the frozen start, in nats, (n,): its mean estimates the KL."""
+    return ((sequences.log_probs - sequences.reference) * sequences.response).sum(1)
+
+
+def next_beta(beta: float, kl: float, config: PPOConfig) -> float:
+    """The adaptive controller (Ziegler et al. 2019): proportional to the relative error, clipped to 20 %."""
+    if config.kl_target is None:
+        return beta
+    error = min(max(kl / config.kl_target - 1, -0.2), 0.2)
+    return beta * (1 + error * config.batch_size / config.kl_horizon)
