@@ -8,6 +8,8 @@
 # make resume      go on after snakemake itself was killed; make resume-slurm: the same on Slurm (docs/clusters.md)
 # make lint      ruff, snakefmt, mypy, schemas of .github, Dockerfile; make docs: the documentation as a site, in site/
 # make regenerate  golden runs, schemas, config/README.md and generated blocks anew
+# make rlhf        detoxify a small language model with PPO and IIF, draw figures 7 and 16 (docs/rlhf.md; STUDY=rlhf_fast);
+#                  make test-rlhf, make bench-rlhf: its tests and its times. In an environment of its own, .venv-rlhf
 # make clean-venv  remove the virtual environment
 
 ifneq ($(words $(CURDIR)),1)
@@ -82,4 +84,25 @@ $(READY): requirements.lock pyproject.toml
 	rm -rf .venv-dev
 	$(PYTHON) -m venv .venv-dev
 	.venv-dev/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	touch $@
+
+# The language-model branch
+RLHF  := .venv-rlhf/bin/python
+STUDY ?= rlhf_fast
+.PHONY: rlhf test-rlhf bench-rlhf
+
+rlhf: $(READY) .venv-rlhf/ready
+	$(SNAKEMAKE) $(STUDY)
+
+test-rlhf: .venv-rlhf/ready
+	$(RLHF) -m pytest tests/rlhf $(TESTS)
+
+bench-rlhf: .venv-rlhf/ready
+	$(RLHF) -m benchmarks.rlhf
+
+.venv-rlhf/ready: requirements-rlhf.lock pyproject.toml
+	rm -rf .venv-rlhf
+	$(PYTHON) -m venv .venv-rlhf
+	.venv-rlhf/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-rlhf.lock
+	.venv-rlhf/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@

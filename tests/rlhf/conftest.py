@@ -20,7 +20,7 @@ if importlib.util.find_spec("peft"):
 else:  # the branch has an environment of its own: make test-rlhf
     collect_ignore_glob = ["test_*.py"]
 
-WORDS = "red green blue one two three river stone cloud bird tree house runs sings falls slow quick over under near far".split()
+WORDS = "red green blue one two three river stone cloud bird tree house runs sings falls slow over under".split()
 
 
 def sentences(number: int) -> list[str]:
@@ -80,7 +80,7 @@ def make_spec(folder):
 
     def make(kind: str = "gpt2", **changes) -> RunSpec:
         base = {
-            "model": {"name": str(folder / kind), "dtype": "float64" if kind == "gpt2" else "float32", "max_tokens": 200},
+            "model": {"name": str(folder / kind), "dtype": "float64" if kind == "gpt2" else "float32"},
             "adapter": {"rank": 2, "alpha": 4},
             "prompts": {"source": str(folder / "prompts"), "tokens": [3, 7]},
             "generation": {"new_tokens": [5, 9], "min_new_tokens": 2},
@@ -94,6 +94,7 @@ def make_spec(folder):
             "rounds": 3,
             "seed": 3,
         }  # fmt: skip
+        base["model"]["max_tokens"] = 200
         for key, value in changes.items():
             base[key] = base[key] | value if isinstance(value, dict) else value
         return RunSpec.model_validate(json.loads(json.dumps(base)))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-
 import pytest
 import torch
-
-from rlhf import oracle
 
 from rl_influence import seeding
 from rl_influence.config import ConfigError
 from rl_influence.rlhf.models import distinct, load_policy
 from rl_influence.rlhf.sampling import generate, texts
 from rl_influence.rlhf.trainer import Trainer
+from rlhf import oracle
 
 KINDS = ("gpt2", "gpt_neo", "llama")
 
@@ -101,7 +99,10 @@ def test_distinct_ngrams_are_a_share(make_spec):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"name": "nobody/no-such-model"}}, r"'nobody/no-such-model' is no folder here and could not be fetched"),
+        (
+            {"model": {"name": "nobody/no-such-model"}},
+            r"'nobody/no-such-model' is no folder here and could not be fetched",
+        ),
         ({"model": {"device": "cuda:77"}}, r"model.device = 'cuda:77' is not there; choices: cpu"),
         ({"reward": {"name": "no/classifier"}}, r"'no/classifier' is no folder here"),
         ({"reward": {"label": 5}}, r"label = 5: .* has classes 0 to 1"),

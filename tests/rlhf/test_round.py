@@ -6,16 +6,14 @@ import contextlib
 import math
 
 import numpy as np
-
 import pytest
 import torch
-
-from rlhf import oracle
 
 from rl_influence import seeding
 from rl_influence.rlhf import rewards
 from rl_influence.rlhf.objective import TARGETS, SequencePPO, SequenceTarget
 from rl_influence.rlhf.trainer import Trainer, sequence_influence
+from rlhf import oracle
 
 
 @contextlib.contextmanager
@@ -61,7 +59,9 @@ def test_a_round_is_the_oracles(make_spec, whiten):
             terms = [oracle.objective(policy, batch, i, rows[i]) for i in order[first : first + ppo.minibatch_size]]
             loss = -sum(terms) / len(terms)
             losses.append(float(loss.detach()))
-            oracle.adam(trainer.trained, torch.autograd.grad(loss, trainer.trained), state, len(losses), ppo.learning_rate)
+            oracle.adam(
+                trainer.trained, torch.autograd.grad(loss, trainer.trained), state, len(losses), ppo.learning_rate
+            )
     assert row["updates"] == len(losses) == 6
     assert row["loss"] == pytest.approx(np.mean(losses), abs=1e-9)
     assert row["clip_fraction"] > 0
@@ -94,7 +94,9 @@ def test_scores_are_brute_forces_with_clipping_away_from_the_start(make_spec, ba
 
     def flat(value):
         found = torch.autograd.grad(value, adapter, allow_unused=True)
-        return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(found, adapter, strict=True)])
+        return torch.cat(
+            [(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(found, adapter, strict=True)]
+        )
 
     total = 0.0
     for i in range(len(validation)):
@@ -106,7 +108,10 @@ def test_scores_are_brute_forces_with_clipping_away_from_the_start(make_spec, ba
             total = total + sum(p * a for p, a in zip(log_probs, advantages, strict=True)) / len(log_probs)
     direction = flat(total / len(validation))
     known = [
-        [getattr(batch, name)[i][batch.response[i]].tolist() for name in ("log_probs", "values", "advantages", "returns")]
+        [
+            getattr(batch, name)[i][batch.response[i]].tolist()
+            for name in ("log_probs", "values", "advantages", "returns")
+        ]
         for i in range(len(batch))
     ]
     expected = [

@@ -19,10 +19,11 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
     ("evaluation",),
     ("attribution",),
     ("selection",),
-    ("integrations", "rlhf"),
+    ("integrations",),
     ("runs",),
     ("analysis",),
     ("figures",),
+    ("rlhf",),  # a branch of its own: loop, tables and figures
     ("publish",),
     ("cli", "__main__"),
 )

@@ -9,7 +9,9 @@ import warnings
 from pathlib import Path
 
 from rl_influence.config import ConfigError
+from rl_influence.ppo.records import TrainingError
 from rl_influence.rlhf.settings import RunSpec, Study, load_study, run_directory
+from rl_influence.rlhf.store import Stopped, is_whole
 from rl_influence.runs.store import ResultError
 
 
@@ -29,13 +31,12 @@ def main(arguments: list[str] | None = None) -> None:
     run.set_defaults(function=_run)
     study = commands.add_parser("study", help="train the runs of a study that are missing, one after another")
     study.set_defaults(function=_study)
-    for command in (run, study):
+    draw = commands.add_parser("draw", help="tables and figures of the runs that are there; needs no torch")
+    draw.set_defaults(function=_draw)
+    for command in (run, study, draw):
         command.add_argument("--config", type=Path, required=True, help="config/rlhf_*.yaml")
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    from rl_influence.ppo.records import TrainingError
-    from rl_influence.rlhf.run import Stopped
-
     try:
         options.function(options)
     except Stopped as error:
@@ -86,7 +87,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _study(options: argparse.Namespace) -> None:
-    from rl_influence.rlhf.run import is_whole
     from rl_influence.runs.progress import duration
 
     study = load_study(options.config)
@@ -94,10 +94,21 @@ def _study(options: argparse.Namespace) -> None:
     missing = [(m, s, spec) for m, s, spec in study.runs() if not is_whole(folders[m, s], spec)]
     start = time.monotonic()
     for number, (method, seed, spec) in enumerate(missing):
-        left = f", about {duration((time.monotonic() - start) / number * (len(missing) - number))} left" if number else ""
+        left = (
+            f", about {duration((time.monotonic() - start) / number * (len(missing) - number))} left" if number else ""
+        )
         _say(f"{len(folders) - len(missing) + number} of {len(folders)} runs trained{left}; now {method}, seed {seed}")
         _train(study, method, seed, spec)
     _say(f"{study.study}: all {len(folders)} runs trained")
+
+
+def _draw(options: argparse.Namespace) -> None:
+    from rl_influence.rlhf import figures, tables
+
+    study = load_study(options.config)
+    _say(f"tables: {tables.write(study)}")
+    for path in figures.write(study):
+        _say(f"figure: {path}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Toxicity of texts, by detectors whose weights packages ship (read as plain data) or that transformers loads.
 
-- `tox_block` (Jigsaw's comments): words -> embedding -> bidirectional LSTM over 100 places -> largest value over places ->
-  two dense layers. Keras's LSTM with hard sigmoids has no counterpart in torch and is written out here.
+- `tox_block` (Jigsaw's comments): words -> embedding -> bidirectional LSTM over 100 places -> largest value over
+  places -> two dense layers. Keras's LSTM with hard sigmoids has no counterpart in torch and is written out here.
 - `hatesonar` (other data) and `profanity` (a mixture): bags of words, tf-idf, and linear models.
 - any sequence classifier of transformers.
 
@@ -29,7 +29,7 @@ KERAS_FILTERS = str.maketrans(dict.fromkeys('!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\
 
 
 class ToxBlock:
-    """Six logits of each text (toxic, severe_toxic, obscene, threat, insult, identity_hate); `toxic` is the reward's."""
+    """Six logits of each text (toxic, severe_toxic, obscene, threat, insult, identity_hate); `toxic` is the reward."""
 
     places, known_words = 100, 20_000
 
@@ -52,7 +52,9 @@ class ToxBlock:
         embedded = self.weights["embedding"][tokens]
         forward = self._largest_state(embedded, "forward")
         backward = self._largest_state(embedded.flip(1), "backward")
-        hidden = torch.relu(torch.cat([forward, backward], 1) @ self.weights["dense_kernel"] + self.weights["dense_bias"])
+        hidden = torch.relu(
+            torch.cat([forward, backward], 1) @ self.weights["dense_kernel"] + self.weights["dense_bias"]
+        )
         return hidden @ self.weights["output_kernel"] + self.weights["output_bias"]
 
     def _largest_state(self, inputs: Tensor, direction: str) -> Tensor:
@@ -124,15 +126,20 @@ class Classifier:
 
         self.config, self.device = config, device
         self.tokenizer = load_pretrained("tokenizer", config.name)
+        self.tokenizer.padding_side = "right"  # some classifiers read the first place
         self.model = load_pretrained("classifier", config.name).to(device).eval()
         if not config.label < self.model.config.num_labels:
-            raise ConfigError(f"label = {config.label}: {config.name} has classes 0 to {self.model.config.num_labels - 1}")
+            raise ConfigError(
+                f"label = {config.label}: {config.name} has classes 0 to {self.model.config.num_labels - 1}"
+            )
 
     @torch.no_grad()
     def _all_logits(self, texts: list[str]) -> Tensor:
         parts = []
         for i in range(0, len(texts), 64):
-            inputs = self.tokenizer(texts[i : i + 64], padding=True, truncation=True, max_length=512, return_tensors="pt")
+            inputs = self.tokenizer(
+                texts[i : i + 64], padding=True, truncation=True, max_length=512, return_tensors="pt"
+            )
             parts.append(self.model(**inputs.to(self.device)).logits.double().cpu())
         return torch.cat(parts)
 

@@ -73,4 +73,3 @@ class Evaluator:
 def mean_and_se(name: str, values: np.ndarray) -> dict[str, float]:
     """A mean and its standard error, over generations."""
     return {name: float(values.mean()), f"{name}_se": float(values.std(ddof=1) / math.sqrt(len(values)))}
-

@@ -1,4 +1,4 @@
-"""The language model of a study: frozen weights, a LoRA adapter, a scalar value head, and what they say of sequences."""
+"""The language model of a study: frozen weights, a LoRA adapter, a value head, and what they say of sequences."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def load_pretrained(kind: str, name: str, **arguments: Any) -> Any:
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = " ".join(str(error).split())[:120]
         raise ConfigError(
-            f"{kind.replace('_', ' ')} {name!r} is no folder here and could not be fetched ({reason}); fetch it where a "
-            "model hub can be reached, save it with save_pretrained, and name the folder instead"
+            f"{kind.replace('_', ' ')} {name!r} is no folder here and could not be fetched ({reason}); fetch it where "
+            "a model hub can be reached, save it with save_pretrained, and name the folder instead"
         ) from None
 
 
-@dataclass
+@dataclass(slots=True)
 class Sequences:
     """Prompts with their generations, and what is known of them; everything is row by row.
 
@@ -50,7 +50,7 @@ class Sequences:
         tokens: (n, P + R), prompts padded on the left, generations on the right.
         attention: (n, P + R), whether a token is there.
         response: (n, R), whether a generated token is there.
-        log_probs, reference, values: (n, R) at collection: of the policy, of the frozen start, and the value before each token.
+        log_probs, reference, values: (n, R) at collection: the policy's, the start's, the value before each token.
         score: (n,) the reward of the text.
         advantages, returns: (n, R), advantages whitened.
     """
@@ -125,7 +125,7 @@ class SequencePolicy(nn.Module):
         return self.model.get_base_model().get_decoder()
 
     def forward(self, batch: Sequences, values: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Log-probability of each generated token and the value before it, (n, R) each, in the trained parameters' dtype."""
+        """Log-probability of each generated token and the value before it, (n, R), in the adapter's dtype."""
         length = batch.response.shape[1]
         positions = (batch.attention.cumsum(1) - 1).clamp_min(0)
         hidden = self.backbone(
@@ -146,7 +146,6 @@ class SequencePolicy(nn.Module):
     def adapter(self) -> dict[str, nn.Parameter]:
         """Trained parameters of the language model, those whose influence counts."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad and not name.startswith("value_head")}
-
 
 
 def distinct(sequences: Sequences, n: int) -> float:

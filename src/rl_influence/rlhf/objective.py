@@ -11,7 +11,7 @@ from functools import partial
 
 from torch import Tensor
 
-from rl_influence.rlhf.models import Sequences, SequencePolicy
+from rl_influence.rlhf.models import SequencePolicy, Sequences
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

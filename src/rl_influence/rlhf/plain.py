@@ -19,6 +19,10 @@ EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SE
 SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 CALLS = {"NEWOBJ", "REDUCE", "NEWOBJ_EX"}
 STRUCTURE = {"PROTO", "FRAME"}
+SCALARS = {"INT", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "BININT", "BININT1", "BININT2"} | {
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
 
 
 class PlainDataError(ValueError):
@@ -57,7 +61,15 @@ def read_plain(path: str | Path) -> Any:
 
 def _step(name: str, argument: Any, stack: list, memo: dict[int, Any]) -> None:
     """One opcode on the stack."""
-    if name in CONSTANTS:
+    if name in SCALARS:
+        stack.append(argument)
+    elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+        memo[argument] = stack[-1]
+    elif name == "MEMOIZE":
+        memo[len(memo)] = stack[-1]
+    elif name in ("GET", "BINGET", "LONG_BINGET"):
+        stack.append(memo[argument])
+    elif name in CONSTANTS:
         stack.append(CONSTANTS[name])
     elif name in EMPTY:
         stack.append(EMPTY[name]())
@@ -67,12 +79,6 @@ def _step(name: str, argument: Any, stack: list, memo: dict[int, Any]) -> None:
         stack.append(MARK)
     elif name == "TUPLE":
         stack.append(tuple(_since_mark(stack)))
-    elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-        memo[argument] = stack[-1]
-    elif name == "MEMOIZE":
-        memo[len(memo)] = stack[-1]
-    elif name in ("GET", "BINGET", "LONG_BINGET"):
-        stack.append(memo[argument])
     elif name == "GLOBAL":
         stack.append(argument.replace(" ", "."))
     elif name == "STACK_GLOBAL":
@@ -95,11 +101,7 @@ def _step(name: str, argument: Any, stack: list, memo: dict[int, Any]) -> None:
     elif name == "APPENDS":
         values = _since_mark(stack)
         stack[-1].extend(values)
-    elif name in STRUCTURE:
-        pass
-    elif isinstance(argument, (int, float, str, bytes)):
-        stack.append(argument)
-    else:
+    elif name not in STRUCTURE:
         raise ValueError(f"opcode {name}")
 
 

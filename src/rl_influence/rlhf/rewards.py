@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_influence.rlhf.models import Sequences, SequencePolicy
+from rl_influence.rlhf.models import SequencePolicy, Sequences
 from rl_influence.rlhf.sampling import texts
 from rl_influence.rlhf.settings import PPOConfig
 
@@ -59,8 +60,7 @@ def with_advantages(sequences: Sequences, config: PPOConfig, beta: float) -> Seq
     step = config.whiten or len(sequences)
     for i in range(0, len(sequences), step):
         whitened[i : i + step] = whiten(advantages[i : i + step], mask[i : i + step])
-    parts = vars(sequences) | {"advantages": whitened, "returns": returns * mask}
-    return Sequences(**parts)
+    return replace(sequences, advantages=whitened, returns=returns * mask)
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:

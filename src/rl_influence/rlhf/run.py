@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -20,24 +19,15 @@ from threadpoolctl import threadpool_limits
 
 from rl_influence.rlhf.evaluation import Evaluator
 from rl_influence.rlhf.settings import RESULTS_VERSION, RunSpec
+from rl_influence.rlhf.store import ROUND_COLUMNS, TIMING_COLUMNS, Stopped, is_whole
 from rl_influence.rlhf.trainer import Trainer
 from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.files import sha256, write_atomic
 from rl_influence.runs.progress import duration
 from rl_influence.runs.provenance import now, processor
-from rl_influence.runs.store import ResultError
 
-ROUND_COLUMNS = (
-    *("round", "sequences", "updates", "sequences_kept", "validation_sequences", "reward", "reward_se", "kl", "beta"),
-    *("length", "distinct_2", "skipped", "loss", "ratio", "clip_fraction", "displacement"),
-)
-TIMING_COLUMNS = ("round", "sampling_s", "validation_s", "influence_s", "optimise_s", "evaluate_s")
 PACKAGES = ("torch", "transformers", "peft", "numpy", "tokenizers")
 CHECKPOINT_EVERY_S = 20.0
-
-
-class Stopped(RuntimeError):
-    """The run was asked to stop (SIGTERM); its state is saved and the same command continues it."""
 
 
 class Clock:
@@ -61,7 +51,9 @@ class Clock:
         self.seconds[phase] += self._now() - start
 
 
-def run(spec: RunSpec, output: str | Path, *, log: Callable[[str], None] = print, stop_after: int | None = None) -> Path:
+def run(
+    spec: RunSpec, output: str | Path, *, log: Callable[[str], None] = print, stop_after: int | None = None
+) -> Path:
     """Trains one run and writes `curve.csv`, `timing.csv` and `manifest.json` at its end.
 
     Args:
@@ -86,48 +78,6 @@ def run(spec: RunSpec, output: str | Path, *, log: Callable[[str], None] = print
         finally:
             checkpoints.close()
     return output
-
-
-def is_whole(output: Path, spec: RunSpec) -> bool:
-    """Whether a folder holds this run's whole result.
-
-    Raises:
-        ResultError: if it holds another run's.
-    """
-    try:
-        check_run(output, spec)
-        return True
-    except StaleError:
-        raise
-    except ResultError:
-        return False
-
-
-class StaleError(ResultError):
-    """The result of other settings or another version."""
-
-
-def check_run(output: str | Path, spec: RunSpec) -> dict[str, Any]:
-    """A finished run's manifest, after checking its fingerprint and its files' checksums.
-
-    Raises:
-        ResultError: naming the file that is missing, damaged, or another run's.
-    """
-    path = Path(output) / "manifest.json"
-    try:
-        recorded = json.loads(path.read_text(encoding="utf-8"))
-        found, files = recorded["fingerprint"], recorded["files_sha256"]
-        same = {name: files[name] == sha256(path.with_name(name)) for name in ("curve.csv", "timing.csv")}
-    except FileNotFoundError as error:
-        raise ResultError(f"{error.filename}: missing") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultError(f"{path}: not a manifest ({type(error).__name__})") from None
-    if found != spec.fingerprint():
-        raise StaleError(f"{path}: belongs to other settings or another version; remove {output} to train anew")
-    for name, whole in same.items():
-        if not whole:
-            raise ResultError(f"{path.with_name(name)}: differs from its checksum in manifest.json")
-    return recorded
 
 
 def _run(spec: RunSpec, output: Path, checkpoints: Checkpoints, log: Callable, stop_after: int | None) -> None:
@@ -221,9 +171,3 @@ def progress_line(spec: RunSpec, row: dict[str, Any], seconds: float, left: floa
 def _csv(columns: tuple[str, ...], rows: list[list]) -> bytes:
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     return ("\n".join(lines) + "\n").encode()
-
-
-def read_csv(path: str | Path) -> list[dict[str, str]]:
-    """Rows of a run's file by column."""
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

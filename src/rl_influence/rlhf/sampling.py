@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_influence.rlhf.models import Sequences, SequencePolicy
+from rl_influence.rlhf.models import SequencePolicy, Sequences
 from rl_influence.rlhf.settings import GenerationConfig
 
 
@@ -23,8 +23,8 @@ def generate(
 ) -> Sequences:
     """One generation of each prompt.
 
-    An end token may come after `config.min_new_tokens` tokens, belongs to the generation and is its last; a length drawn
-    from `config.new_tokens` ends it otherwise. Randomness comes from the CPU: devices draw alike.
+    An end token may come after `config.min_new_tokens` tokens, belongs to the generation and is its last; a length
+    drawn from `config.new_tokens` ends it otherwise. Randomness comes from the CPU: devices draw alike.
 
     Args:
         prompts: token ids.
@@ -40,8 +40,15 @@ def generate(
         tokens[row, width - len(prompt) :] = torch.tensor(prompt)
         there[row, width - len(prompt) :] = True
     parts = [
-        _generate(policy, tokens[i : i + rows], there[i : i + rows], limits[i : i + rows], uniform[i : i + rows], config,
-                  end_token)  # fmt: skip
+        _generate(
+            policy,
+            tokens[i : i + rows],
+            there[i : i + rows],
+            limits[i : i + rows],
+            uniform[i : i + rows],
+            config,
+            end_token,
+        )  # fmt: skip
         for i in range(0, len(prompts), rows)
     ]
     response, made = (torch.cat(part) for part in zip(*parts, strict=True))

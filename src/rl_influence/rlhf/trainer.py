@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from rl_influence import seeding
-from rl_influence.rlhf.influence import sequence_influence
+from rl_influence.attribution import influence_scores
 from rl_influence.ppo.records import TrainingError
 from rl_influence.rlhf import rewards
 from rl_influence.rlhf.detectors import reward_function
-from rl_influence.rlhf.models import Sequences, distinct, load_policy
+from rl_influence.rlhf.models import SequencePolicy, Sequences, distinct, load_policy
 from rl_influence.rlhf.objective import TARGETS, SequencePPO, SequenceTarget
 from rl_influence.rlhf.prompts import draw, read_prompts, repeat, tokenize
 from rl_influence.rlhf.sampling import generate
@@ -112,14 +112,10 @@ class Trainer:
         """Influence of each sequence at the round's start, (n,)."""
         ppo, selection = self.spec.ppo, self.spec.selection
         objective = SequencePPO(ppo.clip_range, ppo.value_clip, ppo.value_coef if selection.value_loss else 0.0)
-        return sequence_influence(
-            self.policy,
-            batch,
-            SequenceTarget(validation, TARGETS[selection.target]),
-            objective,
-            backend=selection.backend,
-            max_tokens=self.spec.model.max_tokens,
-        ).numpy()
+        target, tokens = SequenceTarget(validation, TARGETS[selection.target]), self.spec.model.max_tokens
+        return (
+            sequence_influence(self.policy, batch, target, objective, selection.backend, tokens).double().cpu().numpy()
+        )
 
     def update(self, generator: np.random.Generator) -> dict[str, float]:
         """Adam on the selected sequences; means over the steps."""
@@ -176,6 +172,20 @@ class Trainer:
                         )
                         for name in names
                     }
+
+
+def sequence_influence(
+    policy: SequencePolicy,
+    batch: Sequences,
+    target: SequenceTarget,
+    objective: SequencePPO,
+    backend: str,
+    max_tokens: int,
+) -> torch.Tensor:
+    """<grad target, grad objective_i> over the adapter's parameters, (n,), in passes of at most `max_tokens` tokens."""
+    width = max(batch.tokens.shape[1], target.sequences.tokens.shape[1])
+    chunk_size = max(1, max_tokens // width)
+    return influence_scores(policy, batch, target, objective=objective, backend=backend, chunk_size=chunk_size)
 
 
 def select(spec: RunSpec, scores: np.ndarray | None, generator: np.random.Generator) -> Selection:
