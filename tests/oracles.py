@@ -8,6 +8,24 @@ from collections import defaultdict
 import numpy as np
 import torch
 
+# --- rollouts --------------------------------------------------------------------------------------------------------
+
+
+def gae(rewards, values, next_values, terminated, truncated, gamma, gae_lambda):
+    """The definition: A_t is the sum of (gamma lambda)^l delta_{t+l} up to the episode's end."""
+    n = len(rewards)
+    advantages = np.zeros(n)
+    for t in range(n):
+        weight = 1.0
+        for u in range(t, n):
+            delta = rewards[u] + (0.0 if terminated[u] else gamma * next_values[u]) - values[u]
+            advantages[t] += weight * delta
+            if terminated[u] or truncated[u]:
+                break
+            weight *= gamma * gae_lambda
+    return advantages
+
+
 # --- exact models and true advantages --------------------------------------------------------------------------------
 
 
@@ -255,9 +273,7 @@ def ppo_losses(policy, records, batch, *, clip_range, entropy_coef, value_coef, 
     advantages = [float(records.advantages[i]) for i in batch]
     advantages = normalized(advantages) if normalize else advantages
     observations = [torch.as_tensor(records.observations[i])[None] for i in batch]
-    objectives = [
-        clipped_objective(policy, records, i, a, clip_range) for i, a in zip(batch, advantages, strict=True)
-    ]
+    objectives = [clipped_objective(policy, records, i, a, clip_range) for i, a in zip(batch, advantages, strict=True)]
     policy_loss = -sum(objectives) / len(batch)
     errors = [policy.values(o)[0] - float(records.returns[i]) for o, i in zip(observations, batch, strict=True)]
     value_loss = sum(error**2 for error in errors) / len(batch)

@@ -82,19 +82,20 @@ def fail(error: Exception | str, code: int = 1) -> NoReturn:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from rl_influence.config import check_packages, load_run_spec
+    from rl_influence.config import EXACT_HEURISTICS, check_packages, load_run_spec
 
     spec = load_run_spec(
         environment=options.environment, method=options.method, seed=options.seed, config=options.config
     )
     rounds = [_whole_number("--snapshot-rounds", k) for k in options.snapshot_rounds.split(",") if k]
     check_packages(spec.environment)
-    from rl_influence.environments import check_environment
     from rl_influence.ppo import TrainingError
     from rl_influence.runs import training  # after the checks: a typing error should not wait for torch
 
     if not (options.output / "manifest.json").exists():  # else there may be nothing left to do
-        check_environment(spec.environment)
+        from rl_influence.runs.check import check_environment
+
+        check_environment(spec.environment, true_advantages=spec.selection.kind in EXACT_HEURISTICS)
     try:
         training.run(spec, options.output, snapshot_rounds=rounds, log=lambda line: print(line, flush=True))
     except TrainingError as error:

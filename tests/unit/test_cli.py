@@ -107,7 +107,7 @@ def test_control_c(study, capsys, monkeypatch):
     "changes, message",
     [
         ({"gym_id": "FrozenLak-v1"}, "environment frozenlake: gym_id 'FrozenLak-v1'"),
-        ({"package": "no_such_package"}, "package no_such_package: pip install 'rl-influence[environments]'"),
+        ({"package": "no_such_package"}, "package no_such_package: install it, or name the folder that holds it"),
         ({"evaluation_engine": "envpool"}, "environment frozenlake: envpool has no FrozenLake with is_slippery false"),
         ({"gym_id": "Blackjack-v1", "kwargs": {}}, "observation space Tuple is not supported"),
         ({"network": "minigrid_cnn"}, "environment frozenlake: observation space Discrete(16) does not fit network"),

@@ -10,7 +10,7 @@ import yaml
 
 from rl_influence.cli import main
 from rl_influence.config import load_environments
-from rl_influence.environments import check_environment
+from rl_influence.runs.check import check_environment
 
 ROOT = Path(__file__).parents[2]
 
