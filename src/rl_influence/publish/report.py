@@ -42,8 +42,7 @@ SHOWN = {  # table -> title, what it says
     ),
     "final_gains": (
         "Final gain over PPO",
-        "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain "
-        "is the smallest true gain that so many seeds find with a power of 80 %.",
+        "Final return minus that of PPO with the same seed. detectable_gain is the smallest true gain that so many seeds find with a power of 80 %.",
     ),
     "controls": (
         "The gain taken apart",

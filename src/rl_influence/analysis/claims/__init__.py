@@ -17,7 +17,12 @@ from .wording import number_text, texts
 
 CLAIM_TABLES = ("claims", "claims_checks", "claims_power", "claims_multiplicity")
 __all__ = ["CLAIM_TABLES", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims"]
-__all__ += ["confidence_of", "evaluate", "judge_study", "load_claims", "number_text", "texts"]
+__all__ += ["confidence_of", "evaluate", "judge_study", "level_of", "load_claims", "number_text", "texts"]
+
+
+def level_of(config: Config) -> float:
+    """The level of a study's intervals: 95 %, or what the rules of its catalogue adjust it to."""
+    return confidence_of(load_claims(config.folder), config.study)
 
 
 def judge_study(
