@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep
+from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, reference_method
+from .first_passage import FRACTIONS, saving
 from .groups import chosen_rows, compared, pairs, paper_columns
 from .reported import Reported
-from .sample_efficiency import FRACTIONS, efficiency_at, sample_efficiency
+from .sample_efficiency import sample_efficiency
 from .statistics import columns_of, mean_columns
 
-EFFICIENCY = ["environment", "method", "n", "expected", *columns_of("se_ave"), *columns_of("se_peak")]
-EFFICIENCY += ["levels", "unreached", "peak_unreached"]
+EFFICIENCY = ["environment", "method", "n", "expected", *columns_of("se_ave"), "se_ave_null"]
+EFFICIENCY += [*columns_of("se_peak"), "levels", "unreached", "peak_unreached"]
 EFFICIENCY += ["paper_se_ave", "paper_se_ave_spread", "paper_se_peak", "paper_se_peak_spread", "paper_source"]
 EFFICIENCIES = ["se_ave", "se_ave_least", "se_peak", "levels", "unreached", "peak_reached"]
 
@@ -44,34 +43,45 @@ def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*KEY, *EFFICIENCIES])
 
 
-def efficiency_levels(study: StudyCurves) -> pd.DataFrame:
-    """The reduction at 50, 75, 90, 95 and 100 % of the standard run's range: mean and 95 % t interval over seeds."""
-    found = defaultdict(list)
-    for (environment, method, _), standard, own in pairs(study):
-        for at in efficiency_at(standard["test_return"], own["test_return"]).itertuples():
-            if not np.isnan(at.reduction):
-                found[environment, method, at.fraction].append((at.reduction, at.reached))
+def rounds_saved(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
+    """Rounds saved against standard PPO of the same seed, at each part of PPO's rise and on average over them.
+
+    Columns: environment, method, at (`0.5`, `0.75`, `0.9`, `mean`), n, expected, unreached (levels of all seeds that
+    either side never reaches), rounds_saved (a share in [-1, 1]) with its interval.
+    """
+    reference = reference_method(study.config)
     rows = []
     for environment, method, expected in compared(study):
-        for fraction in FRACTIONS:
-            at = found[environment, method, fraction]
-            row = {"environment": environment, "method": method, "fraction": fraction, "n": len(at)}
-            row |= {"expected": expected, "unreached": sum(not reached for _, reached in at)}
-            rows.append(row | mean_columns("reduction", [reduction for reduction, _ in at]))
-    columns = ["environment", "method", "fraction", "n", "expected", "unreached", *columns_of("reduction")]
+        own, other = (
+            passages[(passages["environment"] == environment) & (passages["method"] == m)] for m in (method, reference)
+        )
+        both = own.merge(other, on=["seed", "fraction"], suffixes=("", "_other"))
+        arrays = (both[name].to_numpy() for name in ("rounds", "rounds_other", "reached", "reached_other"))
+        both["saved"], both["never"] = saving(*arrays)[0], ~(both["reached"] & both["reached_other"])
+        for at in (*FRACTIONS, "mean"):
+            part = both if at == "mean" else both[both["fraction"] == at]
+            values = part.groupby("seed")["saved"].mean()
+            row = {"environment": environment, "method": method, "at": str(at), "n": len(values), "expected": expected}
+            rows.append(row | {"unreached": int(part["never"].sum())} | mean_columns("rounds_saved", values))
+    columns = ["environment", "method", "at", "n", "expected", "unreached", *columns_of("rounds_saved")]
     return pd.DataFrame(rows, columns=columns)
 
 
-def efficiency(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
+def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
     """SE_ave and SE_peak per method: mean, standard deviation, 95 % t interval over seeds, and the paper's numbers.
 
     n counts the seeds for which they are defined and peak_unreached seeds; levels and unreached are sums over seeds.
+    Where more than half of the seeds never reach PPO's maximum, se_peak says nothing but the budget, and is empty.
+    se_ave_null is the mean SE_ave of PPO against PPO of another seed.
     """
     rows = []
     for environment, method, expected in compared(study):
         mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
         mine = mine[mine["levels"] > 0]
         source, paper = reported.efficiency(environment, method)
+        unreached = int((~mine["peak_reached"]).sum())
+        peaks = mine["se_peak"] if 2 * unreached <= len(mine) else []
+        null = nulls.loc[(nulls["environment"] == environment) & (nulls["metric"] == "se_ave"), "mean"]
         rows.append(
             {
                 "environment": environment,
@@ -79,10 +89,11 @@ def efficiency(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -
                 "n": len(mine),
                 "expected": expected,
                 **mean_columns("se_ave", mine["se_ave"]),
-                **mean_columns("se_peak", mine["se_peak"]),
+                "se_ave_null": null.iloc[0] if len(null) else np.nan,
+                **mean_columns("se_peak", peaks),
                 "levels": int(mine["levels"].sum()),
                 "unreached": int(mine["unreached"].sum()),
-                "peak_unreached": int((~mine["peak_reached"]).sum()),
+                "peak_unreached": unreached,
                 **paper_columns("se_ave", paper and paper.se_ave),
                 **paper_columns("se_peak", paper and paper.se_peak),
                 "paper_source": source,
@@ -99,10 +110,8 @@ def table_2(efficiencies: pd.DataFrame, config: Config, reported: Reported) -> p
         for method, percent in iif_sweep(config).items():
             if row := ours.get((environment, method)):
                 paper = reported.table_2.get(environment, {}).get(method)
-                row |= paper_columns("se_ave", paper and paper.se_ave) | paper_columns(
-                    "se_peak", paper and paper.se_peak
-                )
-                rows.append(row | {"drop_percent": percent})
+                theirs = (paper_columns(name, paper and getattr(paper, name)) for name in ("se_ave", "se_peak"))
+                rows.append({**row, **next(theirs), **next(theirs), "drop_percent": percent})
     return pd.DataFrame(rows, columns=["environment", "method", "drop_percent", *EFFICIENCY[2:-1]])
 
 

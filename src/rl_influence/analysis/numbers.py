@@ -41,7 +41,9 @@ def interval(value: float, low: float, high: float, *, percent: bool = False, bo
     """
     scale = 100 if percent else 1
     digits = decimals(scale * low, scale * high) if low is not None else None
-    shown = [number(scale * x, digits) if digits is not None else number(x, percent=percent) for x in (value, low, high)]
+    shown = [
+        number(scale * x, digits) if digits is not None else number(x, percent=percent) for x in (value, low, high)
+    ]
     unit = " %" if percent else f" {unit}" if unit else ""
     if shown[0] == UNDEFINED:
         return UNDEFINED

@@ -1,7 +1,8 @@
 """Statistics with the seed as the unit: every value that comes in is one seed's.
 
 The paper gives t intervals over 5 seeds (Table 4) and spreads of unnamed kind elsewhere. Here: paired differences per
-seed, t intervals, and what n seeds can show at all. No percentile bootstrap: of five seeds it covers 84 %, not 95 %. Undefined is nan, never 0, with n beside it.
+seed, t intervals, and what n seeds can show at all. No percentile bootstrap: with five seeds it covers 84 %, not 95 %.
+Undefined is nan, never 0, with n beside it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rl_influence.runs.files import write_atomic
 
 from . import efficiency, returns, runtimes
 from .claims import level_of
-from .contrasts import controls
+from .contrasts import controls, heuristics
 from .curves import KEY, StudyCurves, reference_method
 from .first_passage import null_values, rounds_to
 from .groups import returns_by_run
@@ -58,12 +58,13 @@ TABLES: dict[str, Table] = {
     "efficiency_per_seed": Table(efficiency.efficiency_per_seed, ("study",)),
     "rounds_to": Table(lambda study: rounds_to(returns_by_run(study), reference_method(study.config)), ("study",)),
     "null_values": Table(lambda study: null_values(returns_by_run(study), reference_method(study.config)), ("study",)),
-    "efficiency_levels": Table(efficiency.efficiency_levels, ("study",)),
-    "efficiency": Table(efficiency.efficiency, ("efficiency_per_seed", "study", "reported")),
+    "rounds_saved": Table(efficiency.rounds_saved, ("rounds_to", "study")),
+    "efficiency": Table(efficiency.efficiency, ("efficiency_per_seed", "null_values", "study", "reported")),
     "table_2": Table(efficiency.table_2, ("efficiency", "config", "reported")),
     "table_3": Table(efficiency.table_3, ("efficiency", "config")),
     "table_4": Table(returns.table_4, ("final_gains", "config")),
-    "controls": Table(controls, ("returns_per_seed", "efficiency_per_seed", "config")),
+    "controls": Table(controls, ("study",)),
+    "heuristics": Table(heuristics, ("study",)),
     "runs": Table(runs, ("study",)),
     "missing_runs": Table(missing_runs, ("study",)),
     "runtimes_per_seed": Table(runtimes.runtimes_per_seed, ("study",), "runtimes"),

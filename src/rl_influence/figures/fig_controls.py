@@ -43,7 +43,7 @@ def draw(tables: dict, config: Config) -> Figure:
             config.environments[name].label, (0, 1), (-128, 2), xycoords="axes fraction", textcoords="offset points",
             fontsize=7.5, fontweight="bold",
         )  # fmt: skip
-    grid[0, 0].set_title(f"difference in {panels.EFFICIENCIES['se_ave'].label} (points)")
+    grid[0, 0].set_title(f"{panels.EFFICIENCIES['se_ave'].label} of the first against the second (%)")
     grid[0, 1].set_title("difference in mean return")
     handles = [
         Line2D([], [], color=color, marker=marker, linestyle="none", label=effect)
@@ -55,8 +55,8 @@ def draw(tables: dict, config: Config) -> Figure:
         "Points: mean over seeds, paired by seed; bars: 95 % t interval (longer where they leave the panel), none for "
         "one seed. Right of 0 the first method is ahead.",
         "Mean return: over all rounds. Random and difficulty drop as many records as IIF, which makes as many updates.",
-        f"{se_ave} of both methods is against PPO, in percentage points. *: some returns of PPO are never reached; the "
-        "last round stands for their round.",
+        f"{se_ave}: with the second method in PPO's place. *: some of its returns are never reached; the last round "
+        "stands for their round.",
         *style.missing_note(tables["missing_runs"], list(conditions(config)), config),
     ]
     return style.finish(figure, handles, notes)

@@ -150,7 +150,7 @@ def draw_efficiency(
 
     for row, place in rows.items():
         mean = find(tables[kind.means], *row)
-        if mean is None or not mean["n"]:
+        if mean is None or not mean["n"] or np.isnan(mean[quantity]):
             continue
         look = style.method_style(config, row[1]) | {"linestyle": "none"}
         table = tables[kind.seeds]

@@ -42,11 +42,11 @@ def power(claims: Claims, checks: pd.DataFrame) -> pd.DataFrame:
     The level is that of a study that is looked at more than once: planned seeds are its first look.
 
     Returns:
-        Rows with claim, environment, case, role, check, planned, sd, margin, confidence, paper_effect (the paper's
-        number; empty if it prints none), holds_if_paper (chance to hold if that is true), fails_if_none and holds_if_none (if
-        the truth lies at the threshold), detectable (smallest distance from the threshold that holds with 80 %),
-        seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the margin's double and at the threshold;
-        empty above `MOST_SEEDS`).
+        Rows with claim, environment, case, role, check, planned, sd, margin, confidence; paper_effect (the paper's
+        number; empty if it prints none), holds_if_paper (chance to hold if that is true); fails_if_none and
+        holds_if_none (if the truth lies at the threshold); detectable (smallest distance from the threshold that holds
+        with 80 %); seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the double of the margin and at the
+        threshold; empty above `MOST_SEEDS`).
     """
     rows = []
     numbered = {claim.claim: claim for claim in claims.claims}

@@ -168,7 +168,9 @@ def reported_pair(reported: Reported, path: str, optional: bool = False) -> tupl
 
 def number_text(row: Mapping) -> str:
     """A check's number as people read it: value [low, high], n; ≤, ≥ or ≈ where returns were never reached."""
-    shown = interval(*(row[name] for name in ("value", "low", "high")), percent=row["unit"] == "fraction", bound=row["bound"])
+    shown = interval(
+        *(row[name] for name in ("value", "low", "high")), percent=row["unit"] == "fraction", bound=row["bound"]
+    )
     return f"{shown}, n = {count(row)}"
 
 
