@@ -2,7 +2,8 @@
 
 Sample efficiency, returns and probabilities are fractions or returns as they are (percent only in LaTeX and figures);
 columns that end in _s are seconds. The same runs give the same bytes: order follows the configuration, floats have six
-significant digits. Tables made of runtimes lie in a folder of their own, since no two runs take the same time.
+significant digits, or twelve where verdicts are computed from them. Tables made of runtimes lie in a folder of their
+own, since no two runs take the same time.
 
 `n` counts the seeds behind a number and `expected` those that the study's grid asks for. Published numbers stand beside
 ours in columns named paper_*, and nothing is computed from them.
@@ -42,20 +43,25 @@ def missing_runs(study: StudyCurves) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Table:
-    """How a table is made: `make(*needs)`, where a need is `study`, `config`, `reported` or another table's name."""
+    """How a table is made: `make(*needs)`, where a need is `study`, `config`, `reported` or another table's name.
+
+    digits: significant ones in its file; more where verdicts are computed from what the file says.
+    """
+
 
     make: Callable[..., pd.DataFrame]
     needs: tuple[str, ...]
     folder: str = "tables"
+    digits: int = 6
 
 
 TABLES: dict[str, Table] = {
     "curves_per_seed": Table(returns.curves_per_seed, ("study",)),
     "curves_summary": Table(returns.curves_summary, ("study",)),
-    "returns_per_seed": Table(returns.returns_per_seed, ("study",)),
+    "returns_per_seed": Table(returns.returns_per_seed, ("study",), digits=12),
     "final_returns": Table(returns.final_returns, ("study",)),
     "final_gains": Table(returns.final_gains, ("study", "reported")),
-    "efficiency_per_seed": Table(efficiency.efficiency_per_seed, ("study",)),
+    "efficiency_per_seed": Table(efficiency.efficiency_per_seed, ("study",), digits=12),
     "rounds_to": Table(lambda study: rounds_to(returns_by_run(study), reference_method(study.config)), ("study",)),
     "null_values": Table(lambda study: null_values(returns_by_run(study), reference_method(study.config)), ("study",)),
     "rounds_saved": Table(efficiency.rounds_saved, ("rounds_to", "study")),
@@ -95,8 +101,8 @@ def make_tables(
         return {name: make(choose("table", name, TABLES)) for name in names}
 
 
-def write_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """CSV with six significant digits, empty where undefined; a reader never sees half a file."""
+def write_table(frame: pd.DataFrame, path: str | Path, digits: int = 6) -> None:
+    """CSV with so many significant digits, empty where undefined; a reader never sees half a file."""
     numbers = frame.select_dtypes("floating").columns
     frame = frame.assign(**{name: frame[name] + 0.0 for name in numbers})  # -0.0 is 0
-    write_atomic(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
+    write_atomic(path, frame.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n").encode())
