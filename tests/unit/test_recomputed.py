@@ -184,6 +184,12 @@ def interval(values: list[float], level: float) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def within(numbers: tuple[float, float, float], most: float) -> tuple[float, float, float]:
+    """An interval of what cannot leave [-most, most]."""
+    mean, low, high = numbers
+    return (mean, low, high) if math.isnan(low) else (mean, max(low, -most), min(high, most))
+
+
 # Checks
 
 
@@ -373,8 +379,7 @@ def assess(check: dict, environment: str, study: Study) -> dict:
         triples = list(numbers(check, side, environment, study, seeds, rows).values())
         (mean, low, high), least, most = (interval([t[i] for t in triples], level) for i in range(3))
         if check["quantity"] == "rounds_saved":
-            ends = 2 if check.get("than") else 1
-            low, high = max(low, -ends), min(high, ends)
+            mean, low, high = within((mean, low, high), 2 if check.get("than") else 1)
         worst, best = (least[1], most[2]) if sign > 0 else (-most[2], -least[1])
         worst, best = worst - sign * threshold, best - sign * threshold
         if missing:
@@ -478,7 +483,7 @@ def test_paired_differences(study):
             parts = [x[0] for x in saved(study.curves[e, m, s], study.curves[e, "ppo", s], study.levels[e])]
             values.append(statistics.fmean(parts) if row["at"] == "mean" else parts[PARTS.index(float(row["at"]))])
         names = ("rounds_saved", "rounds_saved_low", "rounds_saved_high")
-        found = dict(zip(names, interval(values, study.confidence), strict=True))
+        found = dict(zip(names, within(interval(values, study.confidence), 1), strict=True))
         assert int(row["n"]) == len(values) and all(same(row[name], value) for name, value in found.items()), row
 
 
@@ -493,6 +498,7 @@ def test_direct_comparisons(study):
             measures["se_ave"] = lambda a, b: efficiency(b, a)["se_ave"]
             measures["rounds_saved"] = lambda a, b, e=e: statistics.fmean(x[0] for x in saved(a, b, study.levels[e]))
             found = interval([measures[row["quantity"]](a, b) for a, b in sides], study.confidence)
+            found = within(found, 1 if row["quantity"] == "rounds_saved" else math.inf)
             assert int(row["n"]) == len(sides) and int(row["expected"]) == len(seeds), row
             assert all(same(row[k], x) for k, x in zip(("value", "low", "high"), found, strict=True)), (row, found)
 

@@ -35,6 +35,22 @@ def test_one_seed_has_no_interval_and_none_no_mean():
     assert np.isnan([none.mean, none.low, none.high]).all() and none.n == 0
 
 
+def test_interval_stays_where_the_values_can_be():
+    whole, cut = st.t_interval([0.2, 0.9, 0.7]), st.t_interval([0.2, 0.9, 0.7], most=1.0)
+    assert whole.high > 1 and cut == (whole.mean, whole.low, 1.0, 3)
+    assert st.t_interval([0.2], most=1.0).n == 1 and np.isnan(st.t_interval([0.2], most=1.0).low)
+
+
+def test_one_level_for_all_intervals_made_inside():
+    values = [1.0, 2.0, 4.0, 3.0]
+    with st.level(0.99):
+        inside = st.t_interval(values)
+        assert inside == st.t_interval(values, 0.99)
+        assert st.mean_columns("x", values)["x_low"] == inside.low
+        assert st.minimum_detectable_effect(4) == st.minimum_detectable_effect(4, confidence=0.99)
+    assert st.t_interval(values) == st.t_interval(values, 0.95)
+
+
 @pytest.mark.parametrize("values", [[1, nan], [1, np.inf], [[1, 2]]])
 def test_values_that_are_no_sample_are_refused(values):
     with pytest.raises(ValueError, match="values"):

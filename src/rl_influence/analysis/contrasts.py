@@ -136,7 +136,8 @@ def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]])
             for quantity, pairs in found.items() if expected else ():
                 values = [value for value, _ in pairs if not np.isnan(value)]
                 place = (environment, effect, label, method, minus, quantity)
-                rows.append((*place, *t_interval(values), len(expected), sum(number for _, number in pairs)))
+                most = 1.0 if quantity == "rounds_saved" else np.inf
+                rows.append((*place, *t_interval(values, most=most), len(expected), sum(number for _, number in pairs)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

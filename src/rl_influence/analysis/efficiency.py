@@ -62,7 +62,7 @@ def rounds_saved(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
             part = both if at == "mean" else both[both["fraction"] == at]
             values = part.groupby("seed")["saved"].mean()
             row = {"environment": environment, "method": method, "at": str(at), "n": len(values), "expected": expected}
-            rows.append(row | {"unreached": int(part["never"].sum())} | mean_columns("rounds_saved", values))
+            rows.append(row | {"unreached": int(part["never"].sum())} | mean_columns("rounds_saved", values, most=1.0))
     columns = ["environment", "method", "at", "n", "expected", "unreached", *columns_of("rounds_saved")]
     return pd.DataFrame(rows, columns=columns)
 

@@ -64,15 +64,18 @@ def t_quantile(n, confidence: float | None = None):
     return stats.t.ppf((1 + (confidence or _level.get())) / 2, np.maximum(np.asarray(n) - 1, 1))
 
 
-def t_interval(values, confidence: float | None = None) -> Interval:
-    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval."""
+def t_interval(values, confidence: float | None = None, most: float = np.inf) -> Interval:
+    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval.
+
+    `most`: the values cannot leave [-most, most], and so their mean's interval does not.
+    """
     values = _sample(values)
     n = len(values)
     if n < 2:
         return Interval(float(values.mean()) if n else np.nan, np.nan, np.nan, n)
     half = t_quantile(n, confidence) * values.std(ddof=1) / np.sqrt(n)
     mean = float(values.mean())
-    return Interval(mean, float(mean - half), float(mean + half), n)
+    return Interval(mean, float(max(mean - half, -most)), float(min(mean + half, most)), n)
 
 
 def columns_of(name: str) -> list[str]:
@@ -80,10 +83,10 @@ def columns_of(name: str) -> list[str]:
     return [name, f"{name}_sd", f"{name}_low", f"{name}_high"]
 
 
-def mean_columns(name: str, values) -> dict[str, float]:
+def mean_columns(name: str, values, most: float = np.inf) -> dict[str, float]:
     """Mean, standard deviation and t interval over seeds, as columns of a table."""
     values = np.asarray(values, dtype=float)
-    mean, low, high, n = t_interval(values)
+    mean, low, high, n = t_interval(values, most=most)
     return dict(zip(columns_of(name), (mean, values.std(ddof=1) if n > 1 else np.nan, low, high), strict=True))
 
 

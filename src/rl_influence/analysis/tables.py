@@ -48,7 +48,6 @@ class Table:
     digits: significant ones in its file; more where verdicts are computed from what the file says.
     """
 
-
     make: Callable[..., pd.DataFrame]
     needs: tuple[str, ...]
     folder: str = "tables"
