@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import rl_influence
 from rl_influence import cli
 from rl_influence.cli import main
 from rl_influence.ppo import TrainingError
@@ -46,6 +47,12 @@ def ends(study: Path, capsys, code: int) -> str:
     error = capsys.readouterr().err
     assert exit.value.code == code and error.count("\n") == 1 and error.startswith("rl-influence: "), error
     return error
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"rl-influence {rl_influence.__version__}\n"
 
 
 def test_a_run(study, capsys):

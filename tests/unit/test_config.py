@@ -403,7 +403,7 @@ def test_a_missing_package_is_named_with_what_installs_it(environment, package, 
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as error:
         check_environments(environments[name] for name in ("frozenlake", environment))
-    line = f"environment {environment} needs the package {package}: pip install 'rl-influence[{extra}]'"
+    line = f"environment {environment} needs the package {package}: in the clone, pip install '.[{extra}]'"
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
     assert ("set engine and evaluation_engine to gymnasium" in str(error.value)) == (extra == "fast")
 
@@ -460,7 +460,7 @@ def test_without_envpool_gymnasium_simulates(monkeypatch):
     arguments = dict(environment="highway", method="ppo", seed=0, config=ROOT / "config/paper.yaml")
     fast = load_run_spec(**arguments)
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.warns(UserWarning, match=r"environment highway: envpool is not installed; .*rl-influence\[fast\]"):
+    with pytest.warns(UserWarning, match=r"environment highway: envpool is not installed; .*pip install '.\[fast\]'"):
         slow = load_run_spec(**arguments)
     assert (fast.environment.engine, fast.environment.evaluation_engine) == ("envpool", "envpool")
     assert (slow.environment.engine, slow.environment.evaluation_engine) == ("gymnasium", "gymnasium")

@@ -167,7 +167,7 @@ def test_an_environment_that_envpool_lacks_is_refused():
 
 def test_a_missing_envpool_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "envpool", None)
-    with pytest.raises(ConfigError, match=r"needs the package envpool: pip install 'rl-influence\[fast\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package envpool: in the clone, pip install '.\[fast\]'"):
         make_sampler(environment("Acrobot-v1", engine="envpool"), 0)
 
 

@@ -402,7 +402,7 @@ def test_a_module_that_is_not_found_is_named_with_what_helps(study, capsys):
     config = written(study)
     said = line(capsys, study)
     assert "environment test needs the package lab.envs: install it, or name the folder that holds it in" in said
-    assert "PYTHONPATH" in said and "rl-influence[" not in said
+    assert "PYTHONPATH" in said and "pip install" not in said
     with pytest.raises(ConfigError, match="needs the package lab.envs: install it, or name the folder"):
         check_environments([config])
 

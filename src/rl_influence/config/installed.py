@@ -19,7 +19,7 @@ OURS = ("gymnasium", "minigrid", "highway_env", "ale_py", "Box2D", "cv2", "envpo
 def missing_package(environment: str, package: str) -> str:
     """What to say of a package that an environment needs and that is not there."""
     extra = "fast" if package == "envpool" else "environments"
-    mend = f"pip install 'rl-influence[{extra}]'"
+    mend = f"in the clone, pip install '.[{extra}]'"
     if package == "envpool":
         mend += ", or set engine and evaluation_engine to gymnasium, which is slower"
     elif package == "Box2D" and sys.platform == "linux" and platform.machine() == "aarch64":
@@ -76,7 +76,7 @@ def on_installed_engines(environment: EnvironmentConfig) -> EnvironmentConfig:
         return environment
     warnings.warn(
         f"environment {environment.id}: envpool is not installed; gymnasium simulates instead, slower, and the run has "
-        "another fingerprint; pip install 'rl-influence[fast]'",
+        "another fingerprint; in the clone, pip install '.[fast]'",
         stacklevel=3,
     )
     return environment.model_copy(update={"engine": "gymnasium", "evaluation_engine": "gymnasium"})

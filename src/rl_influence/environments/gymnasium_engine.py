@@ -35,7 +35,7 @@ def make_env(environment: EnvironmentConfig) -> gym.Env:
             env = gym.make(gym_id, disable_env_checker=True, **kwargs)
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigError(
-            f"environment {name}: {_first_line(error)}; pip install 'rl-influence[environments]'"
+            f"environment {name}: {_first_line(error)}; in the clone, pip install '.[environments]'"
         ) from None
     except Exception as error:  # an environment may raise anything for arguments that it does not take
         raise ConfigError(f"environment {name}: gym_id {gym_id!r} with {kwargs}: {_first_line(error)}") from None
