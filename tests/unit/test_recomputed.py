@@ -274,7 +274,7 @@ def numbers(check: dict, side: dict, environment: str, study: Study, seeds: set[
         found = {seed: (x, x, x) for seed, x in values.items()}
         if check["quantity"] in ("rounds_to_best", "time_to_best_s"):
             for row in rows:
-                if matches(row, own) and row["best_reached"] == "False" and int(row[unit]) in found:
+                if matches(row, own) and row["best_reached"] in ("0", "False") and int(row[unit]) in found:
                     found[int(row[unit])] = (*found[int(row[unit])][:2], math.inf)
         return found
     found = {}
@@ -318,8 +318,11 @@ def design(check: dict, environment: str, study: Study):
     """(seeds that the study has for a check, runs that are missing, rows of its table), or None if it lacks it."""
     table = check["table"]
     if table in APART:
-        paths = [ROOT / "results" / study.name / folder / f"{table}.csv" for folder in ("tables", "runtimes")]
-        rows = [row for path in paths if path.exists() for row in read(path) if row["environment"] == environment]
+        folder = f"{study.name}/runtimes" if table == "timings" else f"{environment}/tables"
+        path = ROOT / "results" / folder / f"{table}.csv"
+        rows = read(path) if path.exists() else []
+        rows = [r | ({"environment": environment} if table != "timings" else {}) for r in rows]
+        rows = [r for r in rows if r["environment"] == environment]
         return ({int(row[APART[table]]) for row in rows}, 0, rows) if rows else None
     if table in ANALYSES:
         asked, missing, rows = study.analysis(table)
