@@ -452,7 +452,7 @@ def test_every_check_can_hold_and_can_fail():
 
 @pytest.mark.parametrize("name", [p.stem for p in sorted(CATALOGUE.glob("confirm*.yaml"))])
 def test_a_confirmatory_study_has_the_seeds_that_the_rules_plan(name):
-    """Every check of runs and analyses has at least three seeds there, and the planned ones are a study's first look."""
+    """Every check of runs and analyses has at least three seeds there, and the planned ones at the first look."""
     config, loaded = Config(CATALOGUE / f"{name}.yaml"), load_claims(CATALOGUE)
     every = {one.table: pd.DataFrame() for entry in loaded.claims for one in (*entry.requires, *entry.checks)}
     empty = pd.DataFrame(columns=["analysis", "environment", "method", "seed"])
