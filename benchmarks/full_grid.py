@@ -66,7 +66,7 @@ def full_grid() -> Iterator[Figure]:
         for name in ("config", "workflow", "docs"):
             shutil.copytree(name, root / name)
         shutil.copy("environment.yml", root)
-        figures = [name for name, (_, tables) in FIGURES.items() if {*tables} <= {*TABLES, *CLAIM_TABLES}]
+        figures = [name for name, figure in FIGURES.items() if {*figure.reads} <= {*TABLES, *CLAIM_TABLES}]
         tables = [name for name in LATEX if name in TABLES]
         study = {"study": "full", "grid": GRID, "figures": figures, "tables": tables}
         (root / "config/full.yaml").write_text(json.dumps(study))  # JSON is YAML

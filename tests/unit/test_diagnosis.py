@@ -24,6 +24,7 @@ from rl_influence.analysis.diagnosis import (
     summary,
     true_advantages,
 )
+from rl_influence.analysis.registry import ANALYSES
 from rl_influence.analysis.statistics import t_interval
 from rl_influence.config import ConfigError, EnvironmentConfig, RunSpec
 from rl_influence.environments import make_env, tabular
@@ -162,7 +163,7 @@ def test_undefined_is_nan():
 
 def test_tables_of_a_run(folders, frozenlake):
     tables = analyse(frozenlake.spec, folders["frozenlake"], (0, 1))
-    assert tuple(tables) == diagnosis.TABLES
+    assert tuple(tables) == ANALYSES["diagnosis"].tables
     rows = tables["diagnosis"]
     assert rows[["round", "source"]].values.tolist() == [[k, source] for k in (0, 1) for source in diagnosis.SOURCES]
     true = true_advantages(frozenlake, "exact")

@@ -6,16 +6,18 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import PathCollection
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrow, Polygon
 from PIL import Image
 
+from pictures import assert_legible
 from rl_influence import figures
 from rl_influence.analysis import diagnosis
 from rl_influence.analysis.curves import KEY
+from rl_influence.analysis.registry import ANALYSES
 from rl_influence.config import Config, RunSpec
-from rl_influence.figures import diagnoses
+from rl_influence.figures import diagnoses, fig09_records
 from rl_influence.publish.latex import latex
 from rl_influence.runs import training
 from synthetic import CATALOGUE
@@ -33,7 +35,7 @@ def config():
 @pytest.fixture(scope="module")
 def tables(config, tmp_path_factory):
     """Of two rounds of tiny runs, as the workflow puts them together."""
-    parts = {name: [] for name in diagnosis.TABLES}
+    parts = {name: [] for name in ANALYSES["diagnosis"].tables}
     for environment, seed in RUNS:
         data = config.resolve(environment, "ppo", seed).model_dump() | {"rounds": 2}
         data["ppo"] |= {"n_steps": 300, "batch_size": 50, "n_epochs": 1}
@@ -55,29 +57,17 @@ def drawn(config, tables):
     return {name: figures.make(name, tables, config) for name in NAMES}
 
 
-def notes(figure):
-    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_cut_off_or_covered(drawn, name):
-    figure = drawn[name]
-    renderer, page = figure.canvas.get_renderer(), figure.bbox
-    (legend,) = figure.legends
-    below = [legend.get_window_extent(renderer), *(t.get_window_extent(renderer) for t in figure.texts if t.get_text())]
-    boxes = [axis.get_tightbbox(renderer) for axis in figure.axes]
-    for box in [*below, *boxes]:
-        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1, box
-    for i, box in enumerate(below):
-        for other in [*below[i + 1 :], *boxes]:
-            assert min(box.y1, other.y1) - max(box.y0, other.y0) < 2, f"{i}: {box} and {other}"
+@pytest.mark.parametrize("name", ["fig03_diagnosis", "fig08_minigrid"])
+def test_nothing_is_cut_off_or_covered_or_too_small(drawn, name):
+    assert_legible(drawn[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_there_is_said(config, tables, name):
     """Without any analysis the tables have no columns but the key's."""
     bare = {table: pd.DataFrame(columns=KEY) for table in tables} | {"missing_analyses": tables["missing_analyses"]}
-    assert f"{name}: no run of" in notes(figures.make(name, bare, config))
+    (text,) = figures.make(name, bare, config).texts
+    assert text.get_text().startswith(f"{name}: nothing to draw: no run of")
 
 
 def test_every_bottom_state_and_action_is_an_arrow(drawn, tables):
@@ -111,62 +101,82 @@ def test_errors_are_means_over_seeds_coloured_by_agreement(drawn, tables):
     agreement = table[table["source"] == "exact"].groupby("first_rank")["sign_agreement"].mean()
     np.testing.assert_allclose(np.ma.filled(dots.get_array(), np.nan), agreement)
     summary = tables["diagnosis_summary"].set_index(["environment", "round", "source"])
-    assert products.get_title().startswith(f"ρ = {summary.loc[('frozenlake', 1, 'exact'), 'spearman_product']:.2f} [")
-    text = notes(drawn["fig03_diagnosis"])
-    assert "opposite sign" in text and "n = 2 seeds" in text and "Map: seed 0" in text
+    rho = f"ρ = {summary.loc[('frozenlake', 1, 'exact'), 'spearman_product']:.2f} ["
+    assert products.get_title().startswith(rho.replace("-", "\u2212"))
+    exact = table[table["source"] == "exact"].groupby("first_rank")["error"].mean()
+    assert errors.get_title() == f"bottom / top = {exact.iloc[-1] / exact.iloc[0]:.2f}"
+    text = drawn["fig03_diagnosis"].notes
+    assert "n = 2 seeds" in text and "Pictures: seed 0" in text
+    for axis in (errors, products):  # bands lie in their panels
+        inside = axis.get_ylim()
+        for band in [c for c in axis.collections if isinstance(c, PolyCollection)]:
+            values = band.get_paths()[0].vertices[:, 1]
+            assert inside[0] <= values.min() and values.max() <= inside[1]
 
 
 def test_minigrids_worst_poses_are_drawn(drawn, tables):
-    grid = tables["diagnosis_grid"]
-    grid = grid[(grid["environment"] == "minigrid") & (grid["round"] == 0)].sort_values("influence")
-    pictures = [axis for axis in drawn["fig08_minigrid"].axes if not axis.axison][:6]
-    for axis, row in zip(pictures, grid.itertuples(), strict=False):
-        (agent,) = [patch for patch in axis.patches if type(patch) is Polygon]
-        tip = agent.get_xy()[0] - (row.x, row.y)
-        assert np.argmax([tip[0], tip[1], -tip[0], -tip[1]]) == row.direction
-        action = ("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done")[int(row.action)]
-        assert axis.get_title() == f"{action}, {row.records:g}×"
-        assert axis.texts[0].get_text() == f"est. {row.estimated:+.2g}\ntrue {row.true:+.2g}"
-    assert "n = 1 of 2 seeds" in notes(drawn["fig08_minigrid"])
+    figure = drawn["fig08_minigrid"]
+    for k, column in enumerate(((0, 2), (1, 3))):  # a column per round, two pictures above each other
+        grid = tables["diagnosis_grid"]
+        grid = grid[(grid["environment"] == "minigrid") & (grid["round"] == k)].sort_values("influence", kind="stable")
+        for place, row in zip(column, grid.itertuples(), strict=False):
+            axis = figure.axes[place]
+            (agent,) = [patch for patch in axis.patches if type(patch) is Polygon]
+            tip = agent.get_xy()[0] - (row.x, row.y)
+            assert np.argmax([tip[0], tip[1], -tip[0], -tip[1]]) == row.direction
+            action = ("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done")[int(row.action)]
+            assert axis.get_title() == f"{action}, {row.records:g}×"
+            text = f"est. {row.estimated:+.2g}, true {row.true:+.2g}".replace("-", "\u2212")
+            assert text in [text.get_text() for text in axis.texts]
+    assert "n = 1 of 2 seeds" in figure.notes
 
 
-def test_states_are_listed_in_numbers(drawn, tables):
-    records = tables["diagnosis_records"]
-    records = records[(records["environment"] == "acrobot") & (records["round"] == 1)]
-    worst = records[records["end"] == "bottom"].iloc[0]
-    mean, std = (records[records["end"] == end].iloc[0] for end in ("mean", "std"))
-    (axis,) = drawn["fig09_records"].axes  # grid worlds have maps
-    assert axis.get_title(loc="left") == "Acrobot, round 1, seed 0"
-    texts = {text.get_position(): text for text in axis.texts}
-    for row, name in enumerate(("cos1", "sin1", "cos2", "sin2", "velocity1", "velocity2", "action", "advantage")):
-        assert texts[0.005, row].get_text() == name
-        if name == "action":
-            assert texts[0.3, row].get_text() == f"{worst[name]:g}" and (0.99, row) not in texts
-            continue
-        cell = texts[0.3, row]
-        assert cell.get_text() == f"{worst[name]:.2f}"
-        assert (cell.get_fontweight() == "bold") == (abs(worst[name] - mean[name]) > 2 * std[name])
-        assert texts[0.99, row].get_text() == f"{mean[name]:.2f} ± {std[name]:.2f}"
+def test_a_correlation_of_the_wrong_sign_is_marked(config, tables):
+    summary = tables["diagnosis_summary"].copy()
+    for low, high, color in ((-0.3, -0.1, diagnoses.SIGNS[False][0]), (-0.3, 0.1, "#000000")):
+        summary[["spearman_product_low", "spearman_product_high"]] = low, high
+        figure = figures.make("fig08_minigrid", tables | {"diagnosis_summary": summary}, config)
+        titles = [axis.title for axis in figure.axes if axis.get_title().startswith("ρ")]
+        assert len(titles) == 2 and {to_hex(title.get_color()) for title in titles} == {color}
+
+
+def records(**columns) -> pd.DataFrame:
+    """Six bottom records of one run, the worst one last."""
+    rows = {"method": "ppo", "seed": 0, "round": 2, "record": range(6), "place": [6, 5, 4, 3, 2, 1], "end": "bottom"}
+    return pd.DataFrame(rows | {"advantage": [0.1, -0.2, 0.3, 0.4, 0.5, -0.6], "action": range(6)} | columns)
+
+
+def test_the_walker_is_drawn_in_its_state(config, tables):
+    state = {name: np.zeros(6) for name in fig09_records.STATE} | {"contact2": np.ones(6), "lidar0": np.full(6, 0.2)}
+    state |= {"knee1_angle": np.ones(6), "knee2_angle": np.ones(6), "hull_angle": np.radians([0, 1, 2, 3, 4, 5])}
+    table = pd.concat([records(environment="bipedalwalker", **state), tables["diagnosis_records"]], ignore_index=True)
+    figure = figures.make(
+        "fig09_records", {"diagnosis_records": table, "missing_analyses": tables["missing_analyses"]}, config
+    )
+    assert_legible(figure)
+    assert len(figure.axes) == 5 and figure.axes[0].get_title(loc="left") == "BipedalWalker, round 2, seed 0"
+    texts = [axis.texts[0].get_text() for axis in figure.axes]
+    assert texts[:2] == ["hull 5°\n\u22120.60", "hull 4°\n+0.50"]
+    feet = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert [to_hex(foot.get_markerfacecolor()) == "#ffffff" for foot in feet] == [True, False]
 
 
 def test_frames_are_shown(config, tables):
     """Pong's, made up."""
     generator = np.random.default_rng(0)
-    frames = generator.integers(0, 256, (10, 84, 84), dtype=np.uint8)
-    rows = []
-    for place, frame in enumerate(frames, start=1):
+    frames = generator.integers(0, 256, (6, 84, 84), dtype=np.uint8)
+    pictures = []
+    for frame in frames:
         buffer = io.BytesIO()
         Image.fromarray(frame).save(buffer, "PNG")
-        picture = base64.b64encode(buffer.getvalue()).decode()
-        rows.append(("pong", "ppo", 0, 2, place, place, place % 6, 0.1, "bottom", picture))
-    columns = [*KEY, "round", "record", "place", "action", "advantage", "end", "frame"]
-    mixed = pd.concat([tables["diagnosis_records"], pd.DataFrame(rows, columns=columns)], ignore_index=True)
+        pictures.append(base64.b64encode(buffer.getvalue()).decode())
+    mixed = pd.concat([tables["diagnosis_records"], records(environment="pong", frame=pictures)], ignore_index=True)
     figure = figures.make("fig09_records", tables | {"diagnosis_records": mixed}, config)
-    pictures = [axis for axis in figure.axes if axis.images]
-    assert len(pictures) == 6 and pictures[0].get_title(loc="left") == "Pong, round 2, seed 0"
-    for axis, frame in zip(pictures, frames, strict=False):
+    assert_legible(figure)
+    assert len(figure.axes) == 5 and figure.axes[0].get_title(loc="left") == "Pong, round 2, seed 0"
+    for axis, frame in zip(figure.axes, frames[::-1], strict=False):
         np.testing.assert_allclose(axis.images[0].get_array(), frame / 255, atol=1e-6)
-    assert pictures[2].texts[0].get_text() == "action 3\n+0.10"
+    assert figure.axes[2].texts[0].get_text() == "down\n+0.40"
 
 
 def test_printed_tables(config, tables):

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_influence.analysis.geometry import GOAL_HEIGHT, links, vehicles
+from rl_influence.analysis.geometry import GOAL_HEIGHT, WALKER_HULL, links, turned, vehicles, walker
 
 
 def acrobot(first, second, velocity1=0.0, velocity2=0.0):
@@ -46,3 +46,27 @@ def test_vehicles_are_where_highways_are():
         others = {tuple(np.round(v.position - own.position, 2)) for v in env.unwrapped.road.vehicles if v is not own}
         seen = found[0, 1:][found[0, 1:, 0] == 1]
         assert len(seen) and {tuple(np.round(x, 2)) for x in seen[:, 1:3]} <= others
+
+
+def test_the_walker_is_where_box2d_has_it():
+    env = gym.make("BipedalWalker-v3")
+    state, _ = env.reset(seed=1)
+    for action in np.random.default_rng(0).uniform(-0.3, 0.3, (12, 4)):
+        state, *_ = env.step(action)
+    world = env.unwrapped
+    origin = np.array(world.hull.position)
+    found = walker(state)
+    corners = [world.hull.GetWorldPoint(tuple(corner)) for corner in WALKER_HULL]
+    np.testing.assert_allclose(found["hull"], np.array(corners) - origin, atol=1e-5)
+    for leg, lower in zip(found["legs"], world.legs[1::2], strict=True):
+        ends = [lower.GetWorldPoint((0, sign * 17 / 30)) for sign in (1, -1)]  # knee and foot
+        np.testing.assert_allclose(leg[1:], np.array(ends) - origin, atol=0.1)  # joints give a little
+    assert found["contacts"].tolist() == [bool(lower.ground_contact) for lower in world.legs[1::2]]
+    hits = [ray.p2 for ray in world.lidar if ray.fraction < 1]
+    assert 0 < len(hits) < 10
+    np.testing.assert_allclose(found["ground"], np.array(hits) - origin, atol=1e-4)
+    env.close()
+
+
+def test_a_quarter_turn_is_counterclockwise():
+    np.testing.assert_allclose(turned([[1, 0], [0, 1]], np.pi / 2), [[0, 1], [-1, 0]], atol=1e-15)

@@ -14,12 +14,11 @@ from PIL import Image
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, VERDICTS, judge_study, load_claims
 from rl_influence.analysis.curves import leftover_runs, load_study
-from rl_influence.analysis.numbers import interval
 from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
-from rl_influence.publish.report import SHOWN, _readable, markdown, render, write_report
+from rl_influence.publish.report import FOLDERS, SHOWN, _readable, markdown, render, write_report
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError, run_directory
 from synthetic import CATALOGUE, write_synthetic_study
@@ -44,10 +43,10 @@ def build(root: Path, **study) -> Config:
         write_table(table, root / "results/made_up/tables" / f"{name}.csv")
     drawn = root / "paper_figures/made_up"
     for name in FIGURES:
-        folders = (root / "results/made_up/tables", root / "results/made_up/runtimes")
-        figures.draw(name, *folders, drawn / f"{name}.pdf", drawn / f"{name}.png", config)
-    for folder in ("workflow/report", "docs"):
-        shutil.copytree(REPOSITORY / folder, root / folder)
+        reads = [*figures.FIGURES[name].reads, "runs"]
+        paths = {table: root / "results/made_up" / FOLDERS[table] / f"{table}.csv" for table in reads}
+        figures.draw(name, paths, drawn / f"{name}.pdf", drawn / f"{name}.png", config)
+    shutil.copytree(REPOSITORY / "docs", root / "docs")
     return config
 
 
@@ -110,8 +109,7 @@ def test_verdicts_come_first_with_every_claim(page, built):
         assert found[2] == claim["verdict"] in VERDICTS and found[1] == claim["verdict"].replace(" ", "-")
         assert claim["rule"] in text_of(row)
     first = checks[(checks["quantity"] == "se_ave") & (checks["environment"] == "frozenlake")].iloc[0]
-    shown = interval(*(float(first[name]) for name in ("value", "low", "high")), percent=True)
-    assert shown in rows[0][1] and "(paper: 34 ± 2)" in rows[0][1]
+    assert f"{100 * float(first['value']):.3g} % [" in rows[0][1] and "(paper: 34 ± 2)" in rows[0][1]
     for verdict in VERDICTS:
         assert f"{verdict} : {(claims['verdict'] == verdict).sum()}" in text_of(page)
 
@@ -127,7 +125,7 @@ def test_missing_and_leftover_runs_are_named(page, built):
 
 def test_every_figure_and_table_has_a_caption_and_its_source(page):
     for name in FIGURES:
-        caption = (REPOSITORY / f"workflow/report/{name}.rst").read_text().split("\n")[0][:40]
+        caption = figures.FIGURES[name].caption.split("\n")[0][:40]
         figure = re.search(f'<figure id="{name}">(.*?)</figure>', page, flags=re.DOTALL)[1]
         assert caption.replace("*", "").split("`")[0].strip() in text_of(figure)
         assert re.search(r"From tables/\w+\.csv \([0-9a-f]{8}\)", re.sub(r"\s+", " ", re.sub("<[^>]*>", "", figure)))
@@ -136,9 +134,9 @@ def test_every_figure_and_table_has_a_caption_and_its_source(page):
     assert "table_3" not in re.findall(r'<h3 id="(\w+)">', page)  # no Adam runs: no empty table
 
 
-def test_every_registered_figure_has_a_caption_file():
-    for name in figures.FIGURES:
-        assert (REPOSITORY / f"workflow/report/{name}.rst").is_file()
+def test_captions_say_which_runs_are_missing(page):
+    figure = re.search('<figure id="fig06_returns">(.*?)</figure>', page, flags=re.DOTALL)[1]
+    assert "Missing runs: 1 of MiniGrid, IIF, p = 12.5 % (missing_runs.csv)." in text_of(figure)
 
 
 def test_figures_and_page_name_the_same_runs(page, built):
@@ -185,7 +183,7 @@ def test_same_results_same_bytes(built, tmp_path):
 def test_what_is_missing_is_named_in_one_line(built, tmp_path):
     config, root = built
     files = ["results/made_up/tables/claims.csv", "paper_figures/made_up/fig_controls.png"]
-    for name in [*files, "workflow/report/fig_claims.rst"]:
+    for name in files:
         clone = tmp_path / name.replace("/", "_")
         shutil.copytree(root, clone)
         (clone / name).unlink()
@@ -218,10 +216,27 @@ def test_tables_for_people():
         "environment": ["FrozenLake", "Acrobot"],
         "method": ["IIF, p = 50 %", "PPO"],
         "n": ["3", "4 of 5"],
-        "se_ave": ["25.0 % [20.0, 30.0]", ""],
-        "paper_se_ave": ["34.0 ± 2.0 %", ""],
+        "se_ave": ["25 % [20, 30]", ""],
+        "paper_se_ave": ["34 % ± 2", ""],
         "gain": ["-12.3", "2"],
         "paper_gain": ["[0.04, 0.33]", ""],
+    }
+    levels = pd.DataFrame(
+        {
+            "environment": "frozenlake",
+            "method": ["random", "random", "iif_p50", "iif_p50"],
+            "fraction": [0.5, 1.0] * 2,
+            "n": 2,
+            "expected": 2,
+            "reduction": [0.1, 0.2, 0.3, 0.4],
+        }
+    )
+    assert _readable(levels, config).to_dict("list") == {
+        "environment": ["FrozenLake"] * 2,
+        "method": ["Random", "IIF, p = 50 %"],
+        "n": ["2", "2"],
+        "50 %": ["10 %", "30 %"],
+        "100 %": ["20 %", "40 %"],
     }
     assert set(SHOWN) <= {*TABLES, *ANALYSIS_OF}
 

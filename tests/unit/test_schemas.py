@@ -6,9 +6,6 @@ import jsonschema
 import pytest
 import yaml
 
-from rl_influence.config import FigureName, TableName
-from rl_influence.figures import FIGURES
-from rl_influence.publish.latex import LATEX
 from rl_influence.publish.schemas import SECTIONS, files, schemas
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +33,3 @@ def test_every_key_is_described():
     for model in SECTIONS:
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
-
-
-def test_names_of_figures_and_tables_are_those_that_can_be_made():
-    assert set(FigureName.__args__) == set(FIGURES)
-    assert set(TableName.__args__) == set(LATEX)

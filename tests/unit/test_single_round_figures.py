@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.patches import Rectangle
 
+from pictures import assert_legible
 from rl_influence import figures
 from rl_influence.config import Config
 from rl_influence.figures import behaviours, fig04_highway, fig05_interventions, fig10_acrobot, style
@@ -47,22 +48,9 @@ def drawn(made):
     return {name: figures.make(name, tables[name], config) for name in NAMES}
 
 
-def notes_of(figure):
-    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_cut_off_or_covered(drawn, name):
-    figure = drawn[name]
-    renderer, page = figure.canvas.get_renderer(), figure.bbox
-    (legend,) = figure.legends
-    below = [legend.get_window_extent(renderer), *(t.get_window_extent(renderer) for t in figure.texts if t.get_text())]
-    panels = [axis.get_tightbbox(renderer) for axis in figure.axes]
-    for box in [*below, *panels]:
-        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1, box
-    for i, box in enumerate(below):
-        for other in [*below[i + 1 :], *panels]:
-            assert min(box.y1, other.y1) - max(box.y0, other.y0) < 2, f"{i}: {box} and {other}"
+def test_nothing_is_cut_off_or_covered_or_too_small(drawn, name):
+    assert_legible(drawn[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,43 +61,37 @@ def test_nothing_to_draw_is_said_in_the_figure(made, name):
     bare = {key: pd.DataFrame(columns=columns) for key in tables[name]} | {"missing_analyses": no_missing_analyses()}
     for nothing in (empty, bare):  # the latter is what no analysis at all leaves
         (text,) = figures.make(name, nothing, config).texts
-        assert text.get_text().startswith(f"{name}: no run") and text.get_text().endswith("has been analysed.")
+        assert text.get_text().startswith(f"{name}: nothing to draw: no run")
 
 
 # Interventions
 
-
-def boxes_of(axis):
-    """Arm -> (lower quartile, upper quartile) of the boxes of a panel."""
-    arms = {color: arm for arm, (color, _) in fig05_interventions.ARMS.items()}
-    found = {}
-    for patch in axis.patches:
-        assert isinstance(patch, PathPatch)
-        vertices = patch.get_path().vertices
-        found[arms[to_hex(patch.get_facecolor())]] = vertices[:, 1].min(), vertices[:, 1].max()
-    return found
+PAIRS = {"negative": 2.5, "negative_p": 4.8}  # where the points of a removal end
 
 
-def test_boxes_are_quartiles_of_every_round_and_seed(made, drawn):
-    table = made[1]["fig05_interventions"]["interventions"]
-    figure = drawn["fig05_interventions"]
+def test_boxes_are_quartiles_of_the_rounds_in_which_a_seed_still_learns(made):
+    config, tables = made
+    table = tables["fig05_interventions"]["interventions"].copy()
+    table["return_before"] = table["round"] / 10  # of rounds 0 to 7 the last begins with more than 0.9 of the way
+    figure = figures.make("fig05_interventions", tables["fig05_interventions"] | {"interventions": table}, config)
     for axis, environment in zip(figure.axes[:2], ("frozenlake", "acrobot"), strict=True):
         assert axis.get_title() == {"frozenlake": "FrozenLake", "acrobot": "Acrobot"}[environment]
-        boxes = boxes_of(axis)
-        assert set(boxes) == set(fig05_interventions.ARMS)
-        for arm, found in boxes.items():
-            deltas = table[(table["environment"] == environment) & (table["arm"] == arm)]["delta"]
-            assert found == pytest.approx(tuple(np.quantile(deltas, [0.25, 0.75])))
+        assert len(axis.patches) == len(fig05_interventions.ARMS)
+        for patch, (arm, (place, color)) in zip(axis.patches, fig05_interventions.ARMS.items(), strict=True):
+            rows = table[(table["environment"] == environment) & (table["arm"] == arm) & (table["round"] < 7)]
+            vertices = patch.get_path().vertices
+            found = vertices[:, 1].min(), vertices[:, 1].max()
+            assert found == pytest.approx(tuple(np.quantile(rows["delta"], [0.25, 0.75])))
+            assert vertices[:, 0].mean() == pytest.approx(place, abs=0.2) and to_hex(patch.get_facecolor()) == color
 
 
 def test_differences_are_paired_by_round_with_the_seed_as_the_unit(made, drawn):
     table = made[1]["fig05_interventions"]["interventions"]
     table = table[table["environment"] == "frozenlake"].set_index(["seed", "round", "arm"])["delta"]
     axis = drawn["fig05_interventions"].axes[2]
-    colors = {arm: color for arm, (color, _) in fig05_interventions.ARMS.items()}
     for arm, minus, marker in (("negative", "all", "o"), ("negative", "random", "X"), ("negative_p", "random_p", "X")):
         by_hand = [np.mean([table[seed, k, arm] - table[seed, k, minus] for k in range(8)]) for seed in SEEDS]
-        lines = [line for line in axis.lines if to_hex(line.get_color()) == colors[arm]]
+        lines = [x for x in axis.lines if fig05_interventions.ARMS[arm][0] < x.get_xdata()[0] <= PAIRS[arm]]
         (mean,) = [line for line in lines if line.get_marker() == marker]
         assert mean.get_ydata() == pytest.approx([np.mean(by_hand)])
         (place,) = mean.get_xdata()
@@ -125,11 +107,8 @@ def test_differences_are_paired_by_round_with_the_seed_as_the_unit(made, drawn):
 def test_panels_say_how_many_and_how_exact(drawn):
     figure = drawn["fig05_interventions"]
     small = [" ".join(text.get_text().split()) for axis in figure.axes[:2] for text in axis.texts]
-    assert small == [
-        "PPO, p = 50 %; n = 3 seeds, 8 rounds each; exact returns",
-        "PPO, p = 50 %; n = 1 seed, 8 rounds each; sampling adds about \u00b1 0.042 to a change",
-    ]
-    assert "Missing analyses: Acrobot PPO seed 1." in notes_of(figure)
+    assert small == ["p = 50 %, n = 3, 8 rounds", "p = 50 %, n = 1, 8 rounds; sampling \u00b1 0.042"]
+    assert "Missing analyses: 1 of Acrobot, PPO (missing_analyses.csv)." in figure.notes
 
 
 # Faithfulness
@@ -147,18 +126,14 @@ def test_scores_stand_in_their_rows(made, drawn):
         if k == 2:
             assert [label.get_text() for label in axis.get_yticklabels()] == scorings
         for outcome, (color, marker, _) in faithfulness.OUTCOMES.items():
-            points = [x for x in axis.lines if x.get_marker() == marker and to_hex(x.get_color()) == color]
-            found = {round(line.get_ydata()[0]): line.get_xdata()[0] for line in points}
-            means = rows[rows["outcome"] == outcome].groupby("scoring")["spearman"].mean()  # without the undefined one
-            assert found == {scorings.index(name): pytest.approx(mean) for name, mean in means.items()}
-            (dots,) = {
-                round(x.get_ydata()[0]): len(x.get_xdata())
-                for x in axis.lines
-                if x.get_marker() == "." and to_hex(x.get_color()) == color and round(x.get_ydata()[0]) == 0
-            }.values()
-            assert dots == (2 if (removal, k, outcome) == ("subsets", 2, "f_return") else 3)
+            mine = [line for line in axis.lines if to_hex(line.get_color()) == color]
+            own = rows[rows["outcome"] == outcome].dropna(subset="spearman")  # without the undefined one
+            seeds = {round(x.get_ydata()[0]): x.get_xdata().tolist() for x in mine if x.get_marker() == marker}
+            means = {round(x.get_ydata()[0]): x.get_xdata()[0] for x in mine if x.get_marker() == "|"}
+            expected = {scorings.index(name): part.tolist() for name, part in own.groupby("scoring")["spearman"]}
+            assert seeds == expected and means == {k: pytest.approx(np.mean(v)) for k, v in expected.items()}
     texts = [text.get_text().strip() for text in figure.axes[0].texts]
-    assert texts == ["FrozenLake", "random halves, n = 3, 50 sets"]
+    assert texts == ["FrozenLake", "random halves, n = 3"] and "random halves: 50" in figure.notes
 
 
 # Behaviours
@@ -168,7 +143,7 @@ def test_behaviour_panels_by_value(made, drawn):
     tables = made[1]["fig10_acrobot"]
     table = tables["behaviour"]
     first = table[(table["environment"] == "acrobot") & (table["seed"] == 0)]
-    left, middle, target, *pictures = drawn["fig10_acrobot"].axes
+    target, left, middle, *pictures = drawn["fig10_acrobot"].axes
     black = [line for line in left.lines if line.get_linewidth() == 1.3 and line.get_marker() == "None"]
     np.testing.assert_allclose(black[0].get_ydata(), first[first["neighbours"] == 20]["probability"])
     (shown,) = [line for line in left.lines if line.get_marker() == "v"]
@@ -177,26 +152,40 @@ def test_behaviour_panels_by_value(made, drawn):
     assert breaks == [3.5, 7.5]
     for place, u in enumerate((20, 50, 100)):
         (line,) = [
-            x for x in middle.lines if to_hex(x.get_color()) == behaviours.RAMP[place] and x.get_linewidth() == 1.3
+            x for x in middle.lines if to_hex(x.get_color()) == behaviours.RAMP[place] and x.get_linewidth() == 1.0
         ]
         np.testing.assert_allclose(line.get_ydata(), first[first["neighbours"] == u]["roughness"])
     few = first[first["neighbours"] == 20]
-    levels = [x.get_ydata() for x in middle.lines if x.get_linestyle() == "--"]
+    levels = [x.get_ydata() for x in middle.lines if to_hex(x.get_color()) == behaviours.THIRD]
+    assert len(levels) == 3
     for found, third in zip(levels, ("first", "middle", "last"), strict=True):
         assert found == pytest.approx([few[few["third"] == third]["roughness"].mean()] * 2)
-    faint = [x for x in middle.lines if x.get_linewidth() == 0.5]
+    faint = [x for x in middle.lines if x.get_linewidth() == 0.6 and x.get_linestyle() == "-"]
     assert len(faint) == 1  # the other seed
     assert target.get_title() == "target state" and target.get_xlabel() == "pushing with the swing:\ntorque +1"
-    assert len(pictures) == 3 * 4
+    assert len(pictures) == 3 * 2
     records = tables["behaviour_records"]
     own = records[(records["environment"] == "acrobot") & (records["seed"] == 0)]
     for phase in (1, 2, 3):
-        best = own[own["phase"] == phase].head(4)
-        labels = [axis.get_xlabel() for axis in pictures[4 * (phase - 1) : 4 * phase]]
+        best = own[own["phase"] == phase].head(2)
+        labels = [axis.get_xlabel() for axis in pictures[2 * (phase - 1) : 2 * phase]]
         assert labels == [fig10_acrobot.ACTIONS[action] for action in best["action"]]
-    notes = notes_of(drawn["fig10_acrobot"])
+    notes = drawn["fig10_acrobot"].notes
     assert "Acrobot, PPO, seed 0. Target state: record 77 of round 11 (a rule; median)." in notes
-    assert "Faint: other seeds (1), each with a target state of its own." in notes and "(median 1000 records)" in notes
+    assert (
+        "Faint: 1 other seeds, each with a target state of its own." in notes and "round: 1000 in the median" in notes
+    )
+
+
+def test_a_behaviour_that_is_not_learned_is_said_not_to_be(made):
+    config, tables = made
+    flat = tables["fig10_acrobot"]["behaviour"].assign(probability=0.35)
+    words = {}
+    for name, table in (("risen", tables["fig10_acrobot"]["behaviour"]), ("flat", flat)):
+        figure = figures.make("fig10_acrobot", tables["fig10_acrobot"] | {"behaviour": table}, config)
+        words[name] = [text.get_text() for text in figure.axes[1].texts]
+    assert any(text.startswith("learned: 0.1") for text in words["risen"])
+    assert "not learned: 0.35 \u2192 0.35" in words["flat"]
 
 
 def axes_for_a_picture():

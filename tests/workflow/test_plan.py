@@ -77,7 +77,8 @@ def test_lint(entry):
         ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [1, 1]}]}, "repeated: 1"),
         ({"grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 0}]}, "rounds = 0: "),
         ({"gird": []}, "unknown key 'gird', did you mean 'grid'?"),
-        ({"figures": ["fig6"]}, "fig6"),
+        ({"figures": ["fig06_return"]}, "unknown figure 'fig06_return', did you mean 'fig06_returns'?"),
+        ({"tables": ["table_6"]}, "unknown printed table 'table_6'"),
         (
             {"figures": ["fig08_minigrid"], "tables": [], "analyses": []},
             "figure fig08_minigrid needs the analysis diagnosis",

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from rl_influence.analysis.registry import analysis_directory, analysis_files, check_analyses, check_results
-from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, check_environments, check_packages, read_yaml
+from rl_influence.config import Config, ConfigError, check_environments, check_packages, read_yaml
 from rl_influence.runs.store import RUN_FILES, ResultError, run_directory, snapshot_directory
 
 
@@ -77,4 +77,4 @@ def minutes(spec):
 
 def provenance_of(tables):
     """The lists of runs and analyses that a figure or printed table of these tables names."""
-    return [TABLE_FILES[name] for name in ("runs", *(["analyses"] if {*tables} & {*ANALYSIS_TABLES} else []))]
+    return ["runs", *(["analyses"] if {*tables} & {*ANALYSIS_TABLES} else [])]

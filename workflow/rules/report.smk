@@ -34,7 +34,6 @@ rule html_report:
     input:
         tables=list(TABLE_FILES.values()),
         figures=[f"{DRAWN}/{name}.png" for name in STUDY.study_config.figures],
-        captions=[f"workflow/report/{name}.rst" for name in STUDY.study_config.figures],
         deviations=[name for name in ["docs/deviations.md"] if os.path.exists(name)],
         catalogue=CATALOGUE,
     output:

@@ -1,7 +1,7 @@
 # Curves and analyses -> tables. One pass over the runs makes all of them; printed ones also as LaTeX.
-from rl_influence.publish.latex import LATEX
-from rl_influence.analysis.registry import check_tables, study_tables
+from rl_influence.analysis.registry import study_tables
 from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
+from rl_influence.publish.latex import LATEX, check_printed
 
 CATALOGUE = [
     "config/methods.yaml",
@@ -13,7 +13,7 @@ ANALYSIS_TABLES = {name: f"{RESULTS}/tables/{name}.csv" for name in study_tables
 TABLE_FILES = CURVE_TABLES | ANALYSIS_TABLES
 PRINTED = STUDY.study_config.tables
 try:
-    check_tables(STUDY, {f"table {name}": (name,) for name in PRINTED})
+    check_printed(STUDY)
 except ConfigError as error:
     refuse(error)
 TABLES = [*TABLE_FILES.values(), *(f"{DRAWN}/{name}.{kind}" for name in PRINTED for kind in ("tex", "csv"))]
@@ -64,7 +64,7 @@ if STUDY.analyses:
 rule print_table:
     input:
         table=lambda wildcards: TABLE_FILES[wildcards.name],
-        lists=lambda wildcards: provenance_of([wildcards.name]),
+        lists=lambda wildcards: [TABLE_FILES[name] for name in provenance_of([wildcards.name])],
         catalogue=CATALOGUE,
     output:
         tex=report(f"{DRAWN}/{{name}}.tex", caption="../report/table.rst", category="Tables"),

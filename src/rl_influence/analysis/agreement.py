@@ -20,8 +20,6 @@ from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 from rl_influence.selection import number_dropped
 
-TABLES = ("agreement",)
-
 
 def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
     """`agreement` of each of these rounds of a run; `directory` holds their snapshots."""

@@ -25,7 +25,6 @@ from rl_influence.attribution import FAction
 from rl_influence.config import ConfigError, RunSpec
 from rl_influence.runs import snapshots
 
-TABLES = ("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets")
 THIRDS = ("first", "middle", "last")
 PHASES, SHORTEST = 3, 3  # phases of a behaviour, and how many rounds each has at least
 TAILING_GAP = 30.0  # metres; at 25 m/s about a second behind

@@ -23,13 +23,13 @@ import pandas as pd
 from PIL import Image
 
 from rl_influence import seeding
+from rl_influence.analysis.registry import ANALYSES
 from rl_influence.analysis.statistics import over_seeds, spearman
 from rl_influence.config import ConfigError, RunSpec
 from rl_influence.environments.tabular import TabularModel, policy_probabilities
 from rl_influence.evaluation.returns import exact_model
 from rl_influence.evaluation.true_advantages import (
     RecordStates,
-    check_observations,
     exact_advantages,
     monte_carlo_advantages,
     record_states,
@@ -39,7 +39,6 @@ from rl_influence.evaluation.true_advantages import (
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 
-TABLES = ("diagnosis", "diagnosis_by_rank", "diagnosis_grid", "diagnosis_map", "diagnosis_records")
 SOURCES = ("buffer", "rollouts", "exact")
 BOTTOM = 100  # records, as in the paper's figures
 SHOWN = 10  # records of each end that are listed one by one
@@ -77,7 +76,7 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
         diagnosis_records: `extreme_records` by round, with the mean and the standard deviation of the whole buffer as
             further ends; Atari frames as PNG files in base64.
     """
-    found = {name: [] for name in TABLES}
+    found = {name: [] for name in ANALYSES["diagnosis"].tables}
     model = _model(spec)
     for k in rounds:
         snapshot = snapshots.load(directory, k)
@@ -102,11 +101,9 @@ def _at(table: pd.DataFrame, **place) -> pd.DataFrame:
 
 def _model(spec: RunSpec) -> TabularModel | None:
     try:
-        model = exact_model(spec.environment)
-        check_observations(model)
+        return exact_model(spec.environment)
     except ConfigError:
         return None
-    return model if spec.ppo.gamma < 1 else None
 
 
 def _listed(snapshot: Snapshot, influence: np.ndarray) -> pd.DataFrame:

@@ -28,7 +28,6 @@ from rl_influence.ppo.records import distinct_observations
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 
-TABLES = ("faithfulness",)
 OUTCOMES = ("f_return", "test_return")
 # Of the workflow's analysis: a round is redone (SUBSETS + GROUPS) * ORDERS times.
 SUBSETS, FRACTION, GROUPS, ORDERS = 40, 0.5, 20, 2

@@ -1,9 +1,11 @@
-"""Observations as geometry: Highway's vehicles in metres and Acrobot's links, for target states and their pictures.
+"""Observations as geometry: Highway's vehicles, Acrobot's links, BipedalWalker's legs, for targets and pictures.
 
 It knows of no training, so that figures can use it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +13,9 @@ LANE, LANES = 4.0, 4  # metres, and highway-env's default number of lanes
 # What 1 means in a row of highway-env's Kinematics: presence, x, y (the road's width), vx, vy.
 HIGHWAY_UNITS = np.array([1.0, 200.0, LANES * LANE, 80.0, 80.0])
 GOAL_HEIGHT = 1.0  # of Acrobot's tip, in link lengths above the fixed joint
+# BipedalWalker's hull, hips, length of a leg's half and of its lidar's rays, in metres (30 of gymnasium's pixels).
+WALKER_HULL = np.array([(-30, 9), (6, 9), (34, 1), (34, -8), (-30, -8)]) / 30
+WALKER_HIP, WALKER_LEG, WALKER_LIDAR = (0, -8 / 30), 34 / 30, 160 / 30
 
 
 def vehicles(observations: np.ndarray) -> np.ndarray:
@@ -39,3 +44,29 @@ def links(observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     places = np.array([[0.0, 0.0], middle, middle + [sin12, -cos12]])
     velocity = velocity1 * np.array([cos1, sin1]) + (velocity1 + velocity2) * np.array([cos12, sin12])
     return places, velocity
+
+
+def walker(state: Sequence[float]) -> dict[str, np.ndarray]:
+    """BipedalWalker in one of its observations, in metres, the hull's origin at 0.
+
+    Returns:
+        hull: (5, 2) corners; legs: (2, 3, 2) hip, knee and foot of both; contacts: (2,) bool, feet on the ground;
+        ground: (k, 2), where the lidar meets it.
+    """
+    state = np.asarray(state, dtype=np.float64)
+    hull = turned(WALKER_HULL, state[0])
+    hip = turned(WALKER_HIP, state[0])
+    legs = []
+    for hip_angle, knee_angle in (state[[4, 6]], state[[9, 11]]):
+        upper = state[0] + hip_angle
+        knee = hip + turned([0, -WALKER_LEG], upper)
+        legs.append([hip, knee, knee + turned([0, -WALKER_LEG], upper + knee_angle - 1)])
+    angles = 1.5 * np.arange(10) / 10
+    rays = WALKER_LIDAR * state[14:, None] * np.array([np.sin(angles), -np.cos(angles)]).T
+    return {"hull": hull, "legs": np.array(legs), "contacts": state[[8, 13]] > 0.5, "ground": rays[state[14:] < 1]}
+
+
+def turned(points, angle: float) -> np.ndarray:
+    """Points (..., 2) turned counterclockwise around the origin."""
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.asarray(points, dtype=np.float64) @ np.array([[cos, sin], [-sin, cos]])

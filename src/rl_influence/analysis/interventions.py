@@ -26,7 +26,6 @@ from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 from rl_influence.selection import drop_most_negative
 
-TABLES = ("interventions",)
 EPISODES = 200  # per test return where it is sampled; the paper has 1000
 COMPARISONS = (  # what a removal is compared with: nothing removed, and as many removed at random
     ("negative", "all"),

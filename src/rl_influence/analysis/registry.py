@@ -2,14 +2,12 @@
 
 An analysis is a module here with
 
-    TABLES      names of the tables that it makes of one run
     analyse     (spec, directory, rounds) -> table name -> rows of that run; `directory` holds the snapshots of these
                 rounds and the final policy
     SUMMARIES   table name -> function of all its tables, each of all runs with environment, method and seed in front;
                 optional
 
-and an entry below, whose name `config.AnalysisName` repeats. What analyses are is said here a second time, so that
-planning a study imports no torch; a test compares both.
+and an entry below. What is said there needs no import of the module, and so no torch, while a study is planned.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from rl_influence.config import Analysis, Config, ConfigError
+from rl_influence.config import Analysis, Config, ConfigError, choose
 from rl_influence.runs.files import sha256
 from rl_influence.runs.provenance import fingerprint as run_fingerprint
 from rl_influence.runs.store import RUN_FILES, ResultError, check_run, run_directory
@@ -168,12 +166,13 @@ def _damaged_analyses(config: Config) -> Iterator[str]:
 
 
 def check_analyses(config: Config) -> None:
-    """Refuses analyses of environments that they cannot be made of.
+    """Refuses analyses that there are not, and those of environments that they cannot be made of.
 
     Raises:
         ConfigError: for the first one.
     """
     for analysis in config.analyses:
+        choose("analysis", analysis.name, ANALYSES, f"{config.name}: ")
         possible, environment = ANALYSES[analysis.name].gym_ids, config.environment(analysis.run.environment)
         if possible and environment.gym_id not in possible:
             raise ConfigError(

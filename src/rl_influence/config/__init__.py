@@ -1,20 +1,18 @@
 """Typed, closed configuration. Whatever is wrong is a `ConfigError`: one line with file, key, value and choices."""
 
 from rl_influence.config.grid import CATALOGUE, Config, load_environments, load_methods, load_run_spec
-from rl_influence.config.installed import check_environments, check_packages, missing_package, on_installed_engines
+from rl_influence.config.installed import check_environments, check_packages, on_installed_engines
 from rl_influence.config.loading import EXPECTED, IDENTIFIER, ConfigError, choose, parse, read_yaml
 from rl_influence.config.models import (
     COUNTED_BY_INFLUENCE,
     EXACT_HEURISTICS,
     Analysis,
     AnalysisBlock,
-    AnalysisName,
     Closed,
     Count,
     EnvironmentConfig,
     Episodes,
     EvaluationConfig,
-    FigureName,
     GridBlock,
     Identifier,
     MethodConfig,
@@ -26,14 +24,12 @@ from rl_influence.config.models import (
     Seed,
     SelectionConfig,
     StudyConfig,
-    TableName,
     Text,
 )
 
 __all__ = [
     "Analysis",
     "AnalysisBlock",
-    "AnalysisName",
     "CATALOGUE",
     "COUNTED_BY_INFLUENCE",
     "Closed",
@@ -45,7 +41,6 @@ __all__ = [
     "EnvironmentConfig",
     "Episodes",
     "EvaluationConfig",
-    "FigureName",
     "GridBlock",
     "IDENTIFIER",
     "Identifier",
@@ -58,7 +53,6 @@ __all__ = [
     "Seed",
     "SelectionConfig",
     "StudyConfig",
-    "TableName",
     "Text",
     "check_environments",
     "check_packages",
@@ -66,7 +60,6 @@ __all__ = [
     "load_environments",
     "load_methods",
     "load_run_spec",
-    "missing_package",
     "on_installed_engines",
     "parse",
     "read_yaml",

@@ -1,110 +1,122 @@
-"""The paper's figures: each module turns tables into one figure, `draw(tables, config)`, and knows of no training."""
+"""The figures: every module here that has `READS` turns tables into one figure, and knows of no training.
+
+    docstring   the figure's caption, for its reader
+    READS       names of the tables that it reads, a literal
+    draw        (tables, config) -> Figure; raises `style.Nothing` where there is nothing to draw
+
+They are found by reading the files, so that planning a study imports neither them nor matplotlib.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.figure import Figure
 
-from rl_influence.analysis.claims import CLAIM_TABLES
-from rl_influence.analysis.registry import ANALYSIS_OF, LISTS
-from rl_influence.analysis.single_rounds import source
-from rl_influence.analysis.tables import TABLES
+from rl_influence.analysis.registry import check_tables
 from rl_influence.config import Config, choose
 
-from . import (
-    fig03_diagnosis,
-    fig04_highway,
-    fig05_interventions,
-    fig06_efficiency,
-    fig06_returns,
-    fig08_minigrid,
-    fig09_records,
-    fig10_acrobot,
-    fig12_heuristics,
-    fig13_td_error,
-    fig14_p_sweep,
-    fig15_adam,
-    fig_claims,
-    fig_controls,
-    fig_faithfulness,
-    style,
-)
-from .style import FigureError
-
-MODULES = (
-    fig03_diagnosis,
-    fig04_highway,
-    fig05_interventions,
-    fig06_returns,
-    fig06_efficiency,
-    fig08_minigrid,
-    fig09_records,
-    fig10_acrobot,
-    fig12_heuristics,
-    fig13_td_error,
-    fig14_p_sweep,
-    fig15_adam,
-    fig_controls,
-    fig_faithfulness,
-    fig_claims,
-)
-FIGURES = {  # name -> (module, tables it reads)
-    module.__name__.rpartition(".")[2]: (module, module.TABLES) for module in MODULES
-}
-FOLDERS = (  # table -> its folder
-    {name: table.folder for name, table in TABLES.items()}
-    | dict.fromkeys((*CLAIM_TABLES, *ANALYSIS_OF, *LISTS), "tables")
-)
-__all__ = ["FIGURES", "FOLDERS", "FigureError", "draw", "make", "table_files"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def table_files(name: str, tables_dir: str | Path, runtimes_dir: str | Path) -> dict[str, Path]:
-    """The files that a figure reads: table -> path."""
-    _, tables = FIGURES[choose("figure", name, FIGURES)]
-    folders = {"tables": Path(tables_dir), "runtimes": Path(runtimes_dir)}
-    return {t: folders[FOLDERS[t]] / f"{t}.csv" for t in tables}
+class FigureError(ValueError):
+    """A figure that cannot be drawn; the message is one line."""
 
 
-def make(name: str, tables: dict[str, pd.DataFrame], config: Config) -> Figure:
-    """The figure of these tables.
+@dataclass(frozen=True)
+class Entry:
+    """What there is to know of a figure before it is drawn."""
+
+    reads: tuple[str, ...]
+    caption: str
+
+
+def discover(folder: Path) -> dict[str, Entry]:
+    """Name -> entry of every figure's module in a folder."""
+    found = {}
+    for path in sorted(folder.glob("[!_]*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        for line in module.body:
+            if isinstance(line, ast.Assign) and [getattr(target, "id", "") for target in line.targets] == ["READS"]:
+                found[path.stem] = Entry(tuple(ast.literal_eval(line.value)), ast.get_docstring(module) or "")
+    return found
+
+
+FIGURES = discover(Path(__file__).parent)
+
+
+def check(config: Config) -> None:
+    """Refuses figures that there are not, and those of analyses that the study does not ask for.
+
+    Raises:
+        ConfigError: for the first one.
+    """
+    names = config.study_config.figures
+    for name in names:
+        choose("figure", name, FIGURES, f"{config.name}: ")
+    check_tables(config, {f"figure {name}": FIGURES[name].reads for name in names})
+
+
+def make(name: str, tables: Mapping[str, pd.DataFrame], config: Config) -> Figure:
+    """The figure of these tables; where there is nothing to draw, one that says so.
 
     Raises:
         ConfigError: for a name that is not in `FIGURES`.
-        FigureError: if there is nothing to draw.
     """
-    module, _ = FIGURES[choose("figure", name, FIGURES)]
+    from . import style
+
+    module = importlib.import_module(f".{choose('figure', name, FIGURES)}", __name__)
     with style.context():
-        return module.draw(tables, config)
+        try:
+            return module.draw(tables, config)
+        except style.Nothing as reason:
+            return style.nothing(f"{name}: nothing to draw: {reason}")
 
 
-def draw(
-    name: str,
-    tables_dir: str | Path,
-    runtimes_dir: str | Path,
-    out_pdf: str | Path,
-    out_png: str | Path,
-    config: Config,
-) -> None:
+def draw(name: str, tables: Mapping[str, str | Path], out_pdf: str | Path, out_png: str | Path, config: Config) -> None:
     """Reads a figure's tables and writes it as PDF and PNG; the same tables give the same bytes.
 
-    The files' metadata name the runs and analyses behind them, from the tables `runs` and `analyses`.
+    The files' metadata name the runs and analyses behind them, and hold the figure's notes.
+
+    Args:
+        tables: table -> file; beside those that the figure reads `runs`, and `analyses` if it is of any.
 
     Raises:
         ConfigError: for a name that is not in `FIGURES`.
-        FigureError: if a table cannot be read or there is nothing to draw.
+        FigureError: if a table cannot be read.
     """
-    tables = {}
-    for table, path in table_files(name, tables_dir, runtimes_dir).items():
-        try:
-            tables[table] = pd.read_csv(path, keep_default_na=False, na_values=[""])
-        except (OSError, ValueError) as error:
-            raise FigureError(f"{path}: cannot be read ({type(error).__name__})") from None
+    from rl_influence.analysis.single_rounds import source
+
+    from . import style
+
+    read, path = {}, None
+    reads = FIGURES[choose("figure", name, FIGURES)].reads
     try:
-        made_of = source(tables, tables_dir, config.study)
+        for table in reads:
+            path = tables[table]
+            read[table] = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        path = Path(tables["runs"]).parent
+        made_of = source(reads, path, config.study)
     except (OSError, ValueError) as error:
-        raise FigureError(f"{tables_dir}: runs.csv or analyses.csv cannot be read ({type(error).__name__})") from None
-    figure = make(name, tables, config)
+        raise FigureError(f"{path}: cannot be read ({type(error).__name__})") from None
+    figure = make(name, read, config)
     with style.context():
         style.save(figure, out_pdf, out_png, made_of)
+
+
+def notes(png: str | Path) -> str:
+    """What a figure's file says of what it shows, beside its caption: numbers of seeds, what is missing.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    from PIL import Image
+
+    with Image.open(png) as image:
+        return image.info.get("Comment", "")

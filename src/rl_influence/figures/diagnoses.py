@@ -8,25 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from rl_influence.config import Config
 
 from . import panels, style
 
-RANK_TABLES = ("diagnosis_by_rank_summary", "diagnosis_summary")
 ROUNDS = (2, 5, 10)  # the paper's
-BOTTOM = 100  # records, the paper's number
-SIGNS = {True: ("#0b55a5", "positive"), False: ("#d55e00", "negative")}  # the paper: green, red
-AGREEMENT = LinearSegmentedColormap.from_list("agreement", [SIGNS[False][0], "#dddddd", SIGNS[True][0]])
+END = 100  # records of most negative influence, the paper's number
+SIGNS = {True: (style.POSITIVE, "positive"), False: (style.NEGATIVE, "negative")}  # the paper: green, red
+AGREEMENT = LinearSegmentedColormap.from_list("agreement", [style.NEGATIVE, "#dddddd", style.POSITIVE])
 TILES = {"start": "#ffffff", "floor": "#ffffff", "hole": "#9ecae1", "goal": "#a6d96a"}
 WALL = "#777777"
-RANK_NOTE = (
-    "Lower rows: bins of equal size along the rank, mean over seeds, band: 95 % t interval (none for one seed; cut "
-    "where it leaves the panel); grey: "
-    "the true advantage estimated from the buffer's own visits, as in the paper, instead of the exact one; shaded: the "
-    f"bottom {BOTTOM}. \u03c1: Spearman of influence with true \u00d7 estimated advantage. The paper correlates with "
-    "the rank, 1 for the most positive influence: its \u03c1 is ours with the opposite sign."
-)
+RANK_LABEL = "rank of influence, 1 = most positive"
+SOURCES = {"buffer": (style.SOFT, "truth from the buffer"), "exact": ("#000000", "exact truth")}
 
 
 def runs_of(table: pd.DataFrame, config: Config, gym_ids: tuple[str, ...]) -> list[tuple]:
@@ -42,46 +37,67 @@ def rounds_of(table: pd.DataFrame) -> list[int]:
 
 
 def draw_ranks(errors: Axes, products: Axes, tables: dict, condition: tuple[str, str], round: int) -> None:
-    """|true - estimated| coloured by sign agreement, and true * estimated, by rank of influence."""
+    """|true - estimated| coloured by sign agreement, and true * estimated, by rank of influence; on root scales."""
     table = panels.rows_of(tables["diagnosis_by_rank_summary"], condition)
     table = table[table["round"] == round]
-    for source, color in (("buffer", "#999999"), ("exact", "#000000")):
-        line = table[table["source"] == source]
-        rank = (line["first_rank"] + line["last_rank"]) / 2
-        for axis, measure in ((errors, "error"), (products, "product")):
-            axis.plot(rank, line[measure], color=color, lw=0.7, zorder=3)
-            if source == "exact" and line[f"{measure}_low"].notna().any():
-                axis.fill_between(rank, line[f"{measure}_low"], line[f"{measure}_high"], color=color, alpha=0.12, lw=0)
-        if source == "exact":
-            agreement = line["sign_agreement"]
-            dots = {"s": 9, "lw": 0.3, "edgecolors": "#444444", "zorder": 4, "vmin": 0, "vmax": 1, "cmap": AGREEMENT}
-            errors.scatter(rank, line["error"], c=agreement, plotnonfinite=False, **dots)
-    last = table["last_rank"].max()
-    for axis in (errors, products):
-        axis.axvspan(last - BOTTOM + 0.5, last + 0.5, color="#f0e0d0", lw=0, zorder=0)
-        axis.set_xlim(0, last + 1)
-    for axis in (errors, products):  # the wide interval of two seeds must not squeeze the lines
-        values = np.concatenate([line.get_ydata() for line in axis.lines])
-        axis.set_ylim(style.limits([0.0, *values], 0.25))
+    for axis, measure in ((errors, "error"), (products, "product")):
+        values = [0.0]
+        for source, (color, _) in SOURCES.items():
+            line = table[table["source"] == source]
+            rank = (line["first_rank"] + line["last_rank"]) / 2
+            axis.plot(rank, line[measure], color=color, lw=0.8, zorder=3)
+            values += [*line[measure]]
+            low, high = line[f"{measure}_low"], line[f"{measure}_high"]
+            if source == "exact" and low.notna().any():
+                axis.fill_between(
+                    rank, low if measure == "product" else low.clip(0), high, color=color, alpha=0.12, lw=0
+                )
+                values += [*(low.dropna() if measure == "product" else ()), *high.dropna()]
+        last = table["last_rank"].max()
+        for start in (0.5, last - END + 0.5):
+            axis.axvspan(start, start + END, color="#f0e0d0", lw=0, zorder=0)
+        axis.set_xlim(-0.01 * last, 1.01 * last)
+        axis.set_yscale("function", functions=(lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda x: np.sign(x) * x**2))
+        axis.set_ylim(style.limits(values, 0.1))
+        axis.yaxis.set_major_locator(MaxNLocator(4))
     errors.set_ylim(bottom=0)
-    products.axhline(0, color="#999999", lw=0.6, zorder=1)
+    products.axhline(0, color=style.SOFT, lw=0.6, zorder=1)
+    exact = table[table["source"] == "exact"]
+    dots = {"s": 9, "lw": 0.3, "edgecolors": style.GREY, "zorder": 4, "vmin": 0, "vmax": 1, "cmap": AGREEMENT}
+    middle = (exact["first_rank"] + exact["last_rank"]) / 2
+    errors.scatter(middle, exact["error"], c=exact["sign_agreement"], plotnonfinite=False, **dots)
+    first, *_, worst = exact.sort_values("first_rank")["error"]
+    errors.set_title(f"bottom / top = {worst / first:.2f}" if first else "", fontsize=style.SMALL, pad=3)
     summary = panels.rows_of(tables["diagnosis_summary"], condition)
     row = summary[(summary["round"] == round) & (summary["source"] == "exact")].iloc[0]
-    products.set_title(f"\u03c1 = {interval_text(row, 'spearman_product')}", fontsize=6, pad=3)
+    wrong = {"color": style.NEGATIVE} if row["spearman_product_high"] < 0 else {}
+    products.set_title(f"\u03c1 = {interval_text(row, 'spearman_product')}", fontsize=style.SMALL, pad=3, **wrong)
 
 
 def interval_text(row: pd.Series, name: str) -> str:
     """`0.31 [0.25, 0.37]`; undefined is said to be."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     text = "undefined" if np.isnan(value) else f"{value:.2f}"
-    return text if np.isnan(low) else f"{text} [{low:.2f}, {high:.2f}]"
+    return (text if np.isnan(low) else f"{text} [{low:.2f}, {high:.2f}]").replace("-", "\u2212")
 
 
 def rank_handles() -> list[Line2D]:
     """Legend of `draw_ranks`."""
-    dot = {"marker": "o", "linestyle": "none", "markeredgecolor": "#444444", "markeredgewidth": 0.3}
+    dot = {"marker": "o", "linestyle": "none", "markeredgecolor": style.GREY, "markeredgewidth": 0.3}
     return [
-        Line2D([], [], color=AGREEMENT(share), label=f"signs agree in {share:.0%}", **dot) for share in (0.0, 0.5, 1.0)
+        *(Line2D([], [], color=AGREEMENT(share), label=f"signs agree in {share:.0%}", **dot) for share in (0.0, 1.0)),
+        *(Line2D([], [], color=color, lw=0.8, label=label) for color, label in SOURCES.values()),
+    ]
+
+
+def notes(tables: dict, config: Config, run: tuple[str, str, int]) -> list[str]:
+    """Whose the pictures and the means are, and what is missing."""
+    environment, method, seed = run
+    seeds = style.of(panels.rows_of(tables["diagnosis_summary"], run[:2]).iloc[0])
+    return [
+        f"{config.environments[environment].label}, {config.methods[method].label}. Pictures: seed {seed}; lines: "
+        f"means over n = {seeds} seeds with 95 % t intervals (none for one seed).",
+        *panels.missing_analyses(tables, "diagnosis", config, [environment]),
     ]
 
 

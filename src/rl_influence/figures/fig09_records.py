@@ -1,6 +1,6 @@
-"""Figure 9: records of most negative influence where there is no map: states in numbers, or frames.
-
-The paper shows frames of Pong and of BipedalWalker; a state table says more than the latter's picture.
+"""The records of most negative influence in BipedalWalker and Pong (Figure 9 of the paper), the worst one first, of
+one run each: the walker in the state of the record, with the ground where its lidar meets it and feet filled that
+touch it, or the frame that the policy saw, with its action and the record's advantage estimate.
 """
 
 from __future__ import annotations
@@ -14,88 +14,68 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Polygon
 
+from rl_influence.analysis.geometry import walker
 from rl_influence.config import Config
 
 from . import diagnoses, panels, style
 
-TABLES = ("diagnosis_records", "missing_analyses")
-SHOWN = 6  # records of a round
+READS = ("diagnosis_records", "missing_analyses")
+PICTURES = 5  # of a run
+LEGS = ("#444444", "#9a9a9a")
+PONG = ("none", "fire", "up", "down", "up, fire", "down, fire")
+JOINTS = ("hip{}_angle", "hip{}_speed", "knee{}_angle", "knee{}_speed", "contact{}")
+STATE = ["hull_angle", "hull_angular_velocity", "vx", "vy"]
+STATE += [name.format(leg) for leg in (1, 2) for name in JOINTS] + [f"lidar{ray}" for ray in range(10)]
 
 
 def draw(tables: dict, config: Config) -> Figure:
     table = tables["diagnosis_records"]
-    runs = [] if table.empty else diagnoses.runs_of(table, config, ("",))
-    parts: dict[tuple[str, str], pd.DataFrame] = {}  # (environment, method) -> a round of its first run
+    runs = [] if table.empty else diagnoses.runs_of(table, config, ("BipedalWalker", "ALE/", "Pong"))
+    parts: dict[tuple[str, str], pd.DataFrame] = {}  # (environment, method) -> the worst of a round of its first run
     for run in runs:
         own = panels.rows_of(table, run)
-        own = own[own["round"] == diagnoses.rounds_of(own)[-1]].dropna(axis=1, how="all")
-        if "frame" in own or "mean" in set(own["end"]):
-            parts.setdefault(run[:2], own)
+        own = own[(own["round"] == diagnoses.rounds_of(own)[-1]) & (own["end"] == "bottom")].dropna(axis=1, how="all")
+        parts.setdefault(run[:2], own.sort_values("place").head(PICTURES))
     if not parts:
-        return style.nothing("fig09_records: no run of an environment without a map has been diagnosed.")
-    heights = [1.3 if "frame" in own else 0.6 + 0.105 * len(_rows(own)) for own in parts.values()]
-    figure = style.new_figure(style.WIDTH, sum(heights))
-    for place, own in zip(figure.add_gridspec(len(parts), 1, height_ratios=heights), parts.values(), strict=True):
-        environment, _, seed = own[panels.KEY].iloc[0]
-        worst = own[own["end"] == "bottom"].head(SHOWN)
-        title = f"{config.environments[environment].label}, round {own['round'].iloc[0]:g}, seed {seed}"
-        if "frame" in own:
-            _draw_frames(place.subgridspec(1, SHOWN).subplots(), worst, title)
-        else:
-            _draw_states(figure.add_subplot(place), own, worst, title)
+        raise style.Nothing("no run of BipedalWalker or Pong has been diagnosed")
+    figure = style.new_figure(style.WIDTH, 1.55 * len(parts))
+    rows = figure.subplots(len(parts), PICTURES, squeeze=False)
+    for axes, ((environment, _), worst) in zip(rows, parts.items(), strict=True):
+        for axis in axes:
+            axis.set_axis_off()
+        for axis, record in zip(axes, worst.to_dict("records"), strict=False):
+            color, _ = diagnoses.SIGNS[record["advantage"] >= 0]
+            words = _draw_frame(axis, record) if "frame" in record else _draw_walker(axis, record)
+            text = f"{words}\n{record['advantage']:+.2f}".replace("-", "\u2212")
+            at = {"transform": axis.transAxes, "ha": "center", "va": "top"}
+            axis.text(0.5, -0.03, text, fontsize=style.SMALL, color=color, **at)
+        seed, k = worst[["seed", "round"]].iloc[0]
+        axes[0].set_title(f"{config.environments[environment].label}, round {k:g}, seed {seed:g}", loc="left")
     handles = [
         Line2D([], [], color=color, marker="s", linestyle="none", label=f"{sign} advantage estimate")
         for color, sign in diagnoses.SIGNS.values()
     ]
-    notes = [
-        "The records of most negative influence, the worst one first. Numbers: state, action and advantage estimate, "
-        "beside mean and standard deviation over the buffer; bold where they lie more than two of these from the mean.",
-        *panels.missing_analyses(tables, "diagnosis", config, [environment for environment, _ in parts]),
-    ]
-    return style.finish(figure, handles, notes)
+    missing = panels.missing_analyses(tables, "diagnosis", config, [environment for environment, _ in parts])
+    return style.finish(figure, handles, missing)
 
 
-def _draw_frames(axes: np.ndarray, worst: pd.DataFrame, title: str) -> None:
-    for axis in axes:
-        axis.set_axis_off()
-    for axis, record in zip(axes, worst.to_dict("records"), strict=False):
-        picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(record["frame"])))
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        color, _ = diagnoses.SIGNS[record["advantage"] >= 0]
-        text = f"action {record['action']:g}\n{record['advantage']:+.2f}"
-        axis.text(0.5, -0.04, text, transform=axis.transAxes, fontsize=5.5, color=color, ha="center", va="top")
-    axes[0].set_title(title, loc="left")
+def _draw_frame(axis: Axes, record: dict) -> str:
+    picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(record["frame"])))
+    axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    return PONG[int(record["action"])]
 
 
-def _rows(own: pd.DataFrame) -> list[str]:
-    """Columns of the state, the action (or its dimensions) and the advantage."""
-    mean = own[own["end"] == "mean"].iloc[0].drop([*panels.KEY, "round", "end", "advantage"])
-    return [*mean.index[mean.notna()], *(["action"] if "action" in own else []), "advantage"]
-
-
-def _draw_states(axis: Axes, own: pd.DataFrame, worst: pd.DataFrame, title: str) -> None:
-    """A table: a row per quantity, a column per record, and those of mean and standard deviation."""
-    axis.set_axis_off()
-    axis.set_title(title, loc="left")
-    mean, std = (own[own["end"] == end].iloc[0] for end in ("mean", "std"))
-    names = _rows(own)
-    axis.set_xlim(0, 1)
-    axis.set_ylim(len(names) + 0.2, -1.2)
-    places = np.linspace(0.3, 0.8, SHOWN)
-    head = {"fontsize": 5.5, "color": "#444444", "ha": "right", "va": "center"}
-    for place, record in zip(places, worst.to_dict("records"), strict=False):
-        axis.text(place, -0.8, f"record {record['record']:g}", **head)
-    axis.text(0.99, -0.8, "buffer", **head)
-    for row, name in enumerate(names):
-        if row % 2 == 0:
-            axis.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", lw=0)
-        axis.text(0.005, row, name.replace("_", " "), fontsize=5.5, va="center")
-        for place, record in zip(places, worst.to_dict("records"), strict=False):
-            far = abs(record[name] - mean[name]) > 2 * std[name]  # no discrete action is
-            color = diagnoses.SIGNS[record[name] >= 0][0] if name == "advantage" else "#000000"
-            text = f"{record[name]:.0f}" if name == "action" else f"{record[name]:.2f}"
-            weight = "bold" if far else "normal"
-            axis.text(place, row, text, fontsize=5.5, ha="right", va="center", color=color, fontweight=weight)
-        if name != "action":
-            axis.text(0.99, row, f"{mean[name]:.2f} \u00b1 {std[name]:.2f}", fontsize=5.5, ha="right", va="center")
+def _draw_walker(axis: Axes, record: dict) -> str:
+    found = walker([record.get(name, 0.0) for name in STATE])
+    axis.plot(*found["ground"].T, color=style.SOFT, lw=1.0)
+    axis.add_patch(Polygon(found["hull"], facecolor="#c8c8c8", edgecolor=style.GREY, lw=0.6, zorder=3))
+    for leg, contact, color in zip(found["legs"], found["contacts"], LEGS, strict=True):
+        axis.plot(*leg.T, color=color, lw=2.2, solid_capstyle="round", solid_joinstyle="round", zorder=2)
+        foot = {"marker": "o", "markersize": 4, "color": color, "markerfacecolor": color if contact else "white"}
+        axis.plot(*leg[2], **foot, zorder=4)
+    axis.set_xlim(-2.7, 2.6)
+    axis.set_ylim(-3.0, 1.3)
+    axis.set_aspect("equal")
+    return f"hull {np.degrees(record['hull_angle']):.0f}\u00b0"

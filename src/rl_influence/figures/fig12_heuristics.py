@@ -1,4 +1,6 @@
-"""Figure 12: both advantage heuristics against IIF and standard PPO, and, ours, both with exact true advantages."""
+"""The advantage heuristics H1 and H2 against IIF and PPO (Figure 12 of the paper), with the true advantage estimated
+from the buffer's Monte-Carlo returns, as in the paper, and, ours, with the exact one.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,9 @@ from rl_influence.config import EXACT_HEURISTICS, Config
 
 from . import panels
 
-TABLES = panels.CURVE_TABLES
+READS = ("curves_summary", "curves_per_seed", "missing_runs")
 
 
 def draw(tables: dict, config: Config) -> Figure:
     kinds = ("advantage_h1", "advantage_h2", *EXACT_HEURISTICS)
-    heuristics = [method for kind in kinds for method in methods_of(config, kind)]
-    return panels.compared_with_iif("fig12_heuristics", tables, config, heuristics)
+    return panels.compared_with_iif(tables, config, [method for kind in kinds for method in methods_of(config, kind)])

@@ -1,4 +1,6 @@
-"""Figure 13: sampling by TD error against IIF and standard PPO."""
+"""Mini-batches drawn by rank-based TD-error priority against IIF and PPO (Figure 13 of the paper), where there are
+such runs.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from rl_influence.config import Config
 
 from . import panels
 
-TABLES = panels.CURVE_TABLES
+READS = ("curves_summary", "curves_per_seed", "missing_runs")
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    return panels.compared_with_iif("fig13_td_error", tables, config, methods_of(config, "td_error"))
+    return panels.compared_with_iif(tables, config, methods_of(config, "td_error"))

@@ -1,4 +1,7 @@
-"""Figure 14 and Table 2: the sweep of p. Curves above, SE_ave and SE_peak against p below, the paper's beside ours."""
+"""The sweep of p, the share of the records of negative influence that is dropped in each round (Figure 14 and Table 2
+of the paper): learning curves, and SE_ave and SE_peak against p with the paper's numbers beside ours. An environment
+is shown if at least two p have finished there.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,37 @@ from matplotlib.figure import Figure
 from rl_influence.analysis.curves import iif_sweep, reference_method
 from rl_influence.config import Config
 
-from . import panels, style
+from . import panels, reductions, style
 
-TABLES = (*panels.CURVE_TABLES, "table_2", "efficiency_per_seed")
+READS = ("curves_summary", "curves_per_seed", "missing_runs", "table_2", "efficiency_per_seed")
+QUANTITIES = ("se_ave", "se_peak")
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    grid, sweep = panels.in_grid(config), iif_sweep(config)
-    swept = {
-        environment: [method for method in sweep if (environment, method) in grid]
-        for environment in panels.main_environments(config)
-    }
-    methods = {e: [reference_method(config), *ms] for e, ms in swept.items() if len(ms) > 1}
-    tables = tables | {"efficiency": tables["table_2"]}
-    methods, drawn = panels.wanted("fig14_p_sweep", tables, config, methods)
-    figure, axes = style.grid(len(drawn), (1.75, 1.2, 1.2))
-    panels.draw_curves(list(axes[:, 0]), tables, config, {name: methods[name] for name in drawn}, 36)
+    sweep, tables = iif_sweep(config), tables | {"efficiency": tables["table_2"]}
+    finished = panels.conditions(table := tables["table_2"][tables["table_2"]["n"] > 0])
+    swept = {e: [m for m in sweep if (e, m) in finished] for e in panels.main_environments(config)}
+    swept = {environment: methods for environment, methods in swept.items() if len(methods) > 1}
+    if not swept:
+        raise style.Nothing("no environment has finished runs of two p")
+    methods = {environment: [reference_method(config), *own] for environment, own in swept.items()}
+    figure, axes = style.grid(len(swept), (1.6, 1.1, 1.1))
+    panels.draw_curves(list(axes[:, 0]), tables, config, methods, one_iif=False, spread="none")
     places = {method: float(place) for place, method in enumerate(sweep)}
-    for environment, (curve, *points) in zip(drawn, axes, strict=True):
+    for environment, (curve, *points) in zip(swept, axes, strict=True):
         curve.set_xlabel("round")
-        for axis, quantity in zip(points, ("se_ave", "se_peak"), strict=True):
+        for axis, quantity in zip(points, QUANTITIES, strict=True):
             rows = {(environment, method): places[method] for method in swept[environment]}
-            panels.draw_efficiency(axis, tables, config, quantity, rows, horizontal=False)
-            axis.set_xticks(list(places.values()), [f"{p:g}" for p in sweep.values()])
+            reductions.draw_reductions(axis, tables, config, quantity, rows, horizontal=False, one_iif=False)
+            axis.set_xticks([*places.values()], [f"{p:g}" for p in sweep.values()])
             axis.set_xlim(-0.6, len(places) - 0.3)
-            axis.set_xlabel("p (%)")
             axis.grid(visible=False, axis="x")
+        points[-1].set_xlabel("p (%)")
         if curve.get_subplotspec().is_first_col():
             curve.set_ylabel("test return")
-            for axis, quantity in zip(points, ("se_ave", "se_peak"), strict=True):
-                axis.set_ylabel(f"{panels.EFFICIENCIES[quantity].label} (%)")
+            for axis, quantity in zip(points, QUANTITIES, strict=True):
+                axis.set_ylabel(f"{reductions.REDUCTIONS[quantity].label} (%)")
             figure.align_ylabels([curve, *points])
-    rows = [(environment, method) for environment in drawn for method in swept[environment]]
-    handles = [*panels.legend(tables, config, methods), style.paper_handle()]
-    notes = [f"Unit: {panels.round_label(config, drawn)}.", panels.CURVE_NOTE]
-    return style.finish(figure, handles, notes + panels.efficiency_notes(tables, config, rows))
+    handles = [*panels.legend(tables, config, methods, one_iif=False), *reductions.handles()[1:]]
+    notes = ["Lines: mean over seeds.", *reductions.notes(tables, config, panels.conditions(table))]
+    return style.finish(figure, handles, notes)

@@ -1,77 +1,138 @@
-"""The verdicts: every claim of the paper with its checks, our numbers beside the paper's, and what follows."""
+"""Every claim of the paper and the controls of them, by environment: ✓ all of its checks hold there, in amber only
+those that decide; ✗ fails; ? these seeds cannot tell; … runs are missing; – not applicable. Where a claim has several
+cases that differ, a cell has a mark for each. Right: the numbers that decide, minus their threshold, with their
+intervals over seeds, in units of the margin within which there is no effect (grey); right of 0 lies what the claim
+says. Full arrows lie beyond the panel. Checks whose threshold is a size of its own have no margin and are not in it.
+The rules were fixed beforehand (``config/claims.yaml``); the numbers themselves and the paper's stand in the table of
+claims.
+"""
 
 from __future__ import annotations
 
 import textwrap
 
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from rl_influence.analysis.claims import number_text
+from rl_influence.analysis.claims import MARKS, counts
+from rl_influence.analysis.curves import environments_of
 from rl_influence.config import Config
 
 from . import style
 
-TABLES = ("claims", "claims_checks")
-COLORS = {"replicated": "#0b55a5", "partly": "#b07800", "not replicated": "#c04a00"}
-COLORS |= dict.fromkeys(("undecided", "incomplete", "not run", "not applicable"), "#666666")
-MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "incomplete": "\u2026", "not applicable": "\u2013"}
-LINE = 0.098  # inches
-COLUMNS = {"claim": 0.0, "check": 0.29, "paper": 0.862}  # shares of the width
-HEADERS = {"claim": "claim and verdict", "check": "checks: ours with 95 % t interval", "paper": "the paper"}
-CLAIM_CHARACTERS, CHECK_CHARACTERS = 36, 82
+READS = ("claims", "claims_checks")
+BLUE, AMBER, GREY = style.POSITIVE, "#b07800", "#777777"
+VERDICTS = {"replicated": BLUE, "partly": AMBER, "not replicated": style.NEGATIVE}  # others are open: grey
+OUTCOMES = {"holds": BLUE, "fails": style.NEGATIVE}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+ROW, TOP, BOTTOM = 0.29, 0.98, 0.42  # inches
+CELL, WORDS, CHARACTERS = 0.19, 2.25, 39  # inches of a cell and of the statements; characters of a line
+LIMITS = (-10.0, 20.0)  # margins
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    rows = []
     claims, checks = tables["claims"], tables["claims_checks"]
-    for claim in claims.to_dict("records"):
-        lines = _check_lines(checks[checks["claim"] == claim["claim"]].to_dict("records"), claim, config)
-        words = textwrap.wrap(f"{claim['claim']}  {claim['statement']}", CLAIM_CHARACTERS, subsequent_indent="    ")
-        rows.append((claim["verdict"], words, lines))
-    height = sum(max(len(words) + 1, len(lines)) + 0.9 for _, words, lines in rows) * LINE + 0.25
+    checks = checks[~checks["role"].isin(["beside", "requires"])]
+    if checks.empty:
+        raise style.Nothing("no claim has a check")
+    checks = checks.assign(place=[_place(name, config) for name in checks["environment"]])
+    places = [name for name in environments_of(config) if (checks["place"] == name).any()]
+    places += [name for name in checks["place"].unique() if name not in places]
+    height = TOP + ROW * len(claims) + BOTTOM
     figure = style.new_figure(style.WIDTH, height)
     figure.set_layout_engine("none")
-    top = 1 - 0.1 / height
-    for name, text in HEADERS.items():
-        figure.text(0.01 + COLUMNS[name], top, text, fontsize=6, color="#444444", va="center")
-    place = top - LINE / height
-    for verdict, words, lines in rows:
-        figure.add_artist(Line2D([0.01, 0.99], [place, place], color="#cccccc", lw=0.5))
-        place -= 0.75 * LINE / height
-        for number, line in enumerate([*words, f"    {verdict}"]):
-            bold = {"color": COLORS[verdict], "fontweight": "bold"} if number == len(words) else {}
-            figure.text(0.01, place - number * LINE / height, line, fontsize=5.8, va="center", **bold)
-        for number, (outcome, check, paper) in enumerate(lines):
-            height_ = place - number * LINE / height
-            color = {"holds": COLORS["replicated"], "fails": COLORS["not replicated"]}.get(outcome, "#444444")
-            figure.text(0.01 + COLUMNS["check"], height_, check, fontsize=5.2, va="center", color=color)
-            figure.text(0.01 + COLUMNS["paper"], height_, paper, fontsize=5.2, va="center", color="#444444")
-        place -= (max(len(words) + 1, len(lines)) + 0.15) * LINE / height
+    left = WORDS + CELL * len(places) + 0.05
+    span = [BOTTOM / height, ROW * len(claims) / height]
+    words = figure.add_axes((0, span[0], 1, span[1]), xlim=(0, style.WIDTH), ylim=(len(claims), 0))
+    words.set_axis_off()
+    forest = figure.add_axes(((left + 0.85) / style.WIDTH, span[0], 1 - (left + 0.95) / style.WIDTH, span[1]))
+    for row, claim in enumerate(claims.to_dict("records")):
+        own = checks[checks["claim"] == claim["claim"]]
+        _write(words, row, claim, left)
+        for column, place in enumerate(places):
+            _write_marks(words, row, WORDS + CELL * (column + 0.5), own[own["place"] == place])
+        _draw_effects(forest, row, own[own["role"] == "decides"], places)
+    for column, place in enumerate(places):
+        x = WORDS + CELL * (column + 0.5)
+        label = config.environments[place].label if place in config.environments else place.upper()
+        words.text(x, -0.75, label, rotation=90, ha="center", va="bottom", fontsize=style.SMALL)
+        words.plot([x], [-0.4], marker=MARKERS[column % len(MARKERS)], color=style.GREY, markersize=3.5, clip_on=False)
+    _finish(forest, len(claims))
+    figure.notes = ""
     return figure
 
 
-def _check_lines(checks: list[dict], claim: dict, config: Config) -> list[tuple[str, str, str]]:
-    """(outcome, text, paper's number) of each line beside a claim."""
-    lines = []
-    for row in checks:
-        if row["outcome"] == "not run" or row["role"] in ("beside", "requires"):
-            continue
-        label = config.environments[row["environment"]].label
-        number = number_text(row).replace(" ", "\u00a0") if row["n"] else row["reason"]  # in one line
-        text = f"{MARKS[row['outcome']]} {label}, {row['check']}: {number}"
-        papers = row["paper"].replace(" against ", "\nvs ").split("\n") if isinstance(row["paper"], str) else []
-        for number, part in enumerate(textwrap.wrap(text, CHECK_CHARACTERS, subsequent_indent="    ")):
-            lines.append((row["outcome"], part, papers[number] if number < len(papers) else ""))
-        lines += [(row["outcome"], "", part) for part in papers[number + 1 :]]
-    notes = []
-    if isinstance(claim["absent"], str) and claim["absent"]:
-        notes.append(f"\u2013 not in this study: {claim['absent']}")
-    if isinstance(claim["missing"], str) and claim["missing"]:
-        notes.append(f"missing runs: {claim['missing']}")
-    if not checks:
-        notes.append(claim["reason"])
-    for note in notes:
-        short = textwrap.shorten(note, 4 * CHECK_CHARACTERS, placeholder=" ... (claims.csv)")
-        lines += [("not run", part, "") for part in textwrap.wrap(short, CHECK_CHARACTERS, subsequent_indent="    ")]
-    return lines
+def _place(environment: str, config: Config) -> str:
+    """The column of an environment: one that is another's task with other settings stands in the other's."""
+    if environment not in config.environments:
+        return environment
+    task = config.environments[environment].gym_id
+    return next(name for name, other in config.environments.items() if other.gym_id == task)
+
+
+def _write(axis: Axes, row: int, claim: dict, left: float) -> None:
+    """Number, statement and verdict."""
+    lines = textwrap.wrap(claim["statement"], CHARACTERS, max_lines=2, placeholder=" \u2026")
+    axis.axhline(row, color="#dddddd", lw=0.5)
+    small = {"fontsize": style.SMALL, "va": "center"}
+    axis.text(0.19, row + 0.5, claim["claim"], ha="right", fontweight="bold", **small)
+    axis.text(0.26, row + 0.5, "\n".join(lines), linespacing=1.05, **small)
+    axis.text(left, row + 0.5, claim["verdict"], color=VERDICTS.get(claim["verdict"], GREY), fontweight="bold", **small)
+
+
+def _write_marks(axis: Axes, row: int, x: float, checks: pd.DataFrame) -> None:
+    """A mark for each case, beside each other; one if they are equal."""
+    marks = {}
+    for _, case in checks.groupby(["environment", "case"], sort=False, dropna=False):
+        outcomes = {role: [*group] for role, group in case.groupby("role")["outcome"]}
+        flat = {*case["outcome"]}
+        if "not applicable" in flat:
+            mark, color = MARKS["not applicable"], GREY
+        elif counts(outcomes, True) == "no":
+            mark, color = MARKS["fails"], style.NEGATIVE
+        elif counts(outcomes, True) == "yes":
+            mark, color = MARKS["holds"], BLUE if counts(outcomes, False) == "yes" else AMBER
+        else:
+            mark, color = MARKS["incomplete" if flat & {"incomplete", "not run"} else "undecided"], GREY
+        marks[mark, color] = None
+    for number, (mark, color) in enumerate(marks):
+        shift = 0.09 * (number - (len(marks) - 1) / 2)
+        axis.text(x + shift, row + 0.5, mark, color=color, ha="center", va="center", fontsize=8.5)
+
+
+def _draw_effects(axis: Axes, row: int, checks: pd.DataFrame, places: list[str]) -> None:
+    """Points and intervals of a claim, an environment below the other."""
+    known = checks[checks["n"].gt(0) & checks["margin"].gt(0) & checks["value"].notna()]
+    known = known[known["outcome"] != "not applicable"]
+    for number, check in enumerate(known.to_dict("records")):
+        y = row + (number + 1) / (len(known) + 1)
+        sign = 1 if check["claimed"] == "above" else -1
+        value, *ends = (
+            sign * (check[name] - check["threshold"]) / check["margin"] for name in ("value", "low", "high")
+        )
+        color = OUTCOMES.get(check["outcome"], GREY)
+        if np.isfinite(ends).all():
+            axis.plot(np.clip(ends, *LIMITS), [y, y], color=color, lw=0.8)
+            for edge, marker in zip(LIMITS, "<>", strict=True):
+                if min(ends) < edge < max(ends):
+                    axis.plot([edge], [y], color=color, marker=marker, markersize=3)
+        marker = MARKERS[places.index(check["place"]) % len(MARKERS)]
+        if not LIMITS[0] <= value <= LIMITS[1]:
+            marker = "<" if value < LIMITS[0] else ">"
+        axis.plot([np.clip(value, *LIMITS)], [y], color=color, marker=marker, markersize=3.6, markeredgewidth=0)
+
+
+def _finish(axis: Axes, rows: int) -> None:
+    axis.axvspan(-1, 1, color="#e6e6e6", lw=0, zorder=0)
+    axis.axvline(0, color=style.SOFT, lw=0.6, zorder=1)
+    for row in range(rows):
+        axis.axhline(row, color="#dddddd", lw=0.5, zorder=0)
+    axis.set_xlim(LIMITS[0] - 1, LIMITS[1] + 1)
+    axis.set_xticks([LIMITS[0], 0, 10, LIMITS[1]], ["\u221210", "0", "10", "20"])
+    axis.set_ylim(rows, 0)
+    axis.set_yticks([])
+    axis.grid(visible=False)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel("effect / margin")

@@ -1,7 +1,11 @@
-"""What makes up the gain of IIF over PPO: the filter, the number of updates, and clipping, each on its own.
-
-The paper compares runs that differ in all three (its public code clips the gradient's norm in PPO only, and filtered
-rounds take fewer updates). Here every row is a difference of two methods; those of one colour differ in the same thing.
+"""What the gain of IIF over PPO is made of. Each row is a difference of two methods, paired by seed: points are means
+over seeds, bars 95 % t intervals (n in the row's label; none for one seed). Right of 0 the first method is ahead.
+Rows of one colour differ in the same thing: which records train (filter), how many updates a round makes (updates),
+clipping of the gradient's norm (clipping), or several of these; random and difficulty drop as many records as IIF,
+which makes as many updates. Left: SE_ave, the share of PPO's rounds that is saved, of both methods against standard
+PPO; hollow: a bound, since some returns of PPO were never reached by one of them. Right: mean test return over
+training. The paper shows no such comparison; its public code, which clips PPO only and whose filtered rounds take
+fewer updates, is the row of all three.
 """
 
 from __future__ import annotations
@@ -15,14 +19,15 @@ from rl_influence.config import Config
 
 from . import panels, style
 
-TABLES = ("controls", "missing_runs")
-COLORS = {  # effect -> colour, marker
+READS = ("controls", "missing_runs")
+EFFECTS = {  # effect -> colour, marker
     "all three": ("#000000", "o"),
     "filter and updates": ("#666666", "D"),
     "filter": ("#0b55a5", "s"),
     "updates": ("#e69f00", "^"),
     "clipping": ("#882255", "v"),
 }
+COLUMNS = {"se_ave": (100, "SE_ave, difference (points)"), "mean_training_return": (1, "training return, difference")}
 
 
 def draw(tables: dict, config: Config) -> Figure:
@@ -31,60 +36,46 @@ def draw(tables: dict, config: Config) -> Figure:
     apart = table[table["effect"].isin(["updates", "clipping"])]
     drawn = [name for name in panels.main_environments(config) if apart.loc[apart["environment"] == name, "n"].any()]
     if not drawn:
-        raise style.FigureError("fig_controls: nothing to draw, no two methods that differ in one thing have finished")
-    heights = [0.2 + 0.13 * len(_rows(table, name, "mean_training_return")) for name in drawn]
+        raise style.Nothing("no two methods that differ in one thing have finished")
+    parts = {name: panels.rows_of(table[table["n"] > 0], (name,)) for name in drawn}
+    heights = [0.3 + 0.15 * part["contrast"].nunique() for part in parts.values()]
     figure = style.new_figure(style.WIDTH, sum(heights) + 0.25 * len(drawn))
     grid = figure.subplots(len(drawn), 2, squeeze=False, height_ratios=heights)
-    for name, axes in zip(drawn, grid, strict=True):
-        for axis, (quantity, scale) in zip(axes, (("se_ave", 100), ("mean_training_return", 1)), strict=True):
-            _draw(axis, _rows(table, name, quantity), scale)
+    for (name, part), axes in zip(parts.items(), grid, strict=True):
+        for axis, (quantity, (scale, label)) in zip(axes, COLUMNS.items(), strict=True):
+            _draw(axis, part[part["quantity"] == quantity].to_dict("records"), scale)
+            if axis in grid[-1]:
+                axis.set_xlabel(label)
         axes[1].set_yticklabels([])
         axes[0].annotate(
-            config.environments[name].label, (0, 1), (-128, 2), xycoords="axes fraction", textcoords="offset points",
-            fontsize=7.5, fontweight="bold",
+            config.environments[name].label, (0, 1), (-140, 3), xycoords="axes fraction", textcoords="offset points",
+            fontsize=8, fontweight="bold",
         )  # fmt: skip
-    grid[0, 0].set_title(f"{panels.EFFICIENCIES['se_ave'].label} of the first against the second (%)")
-    grid[0, 1].set_title("difference in mean return")
     handles = [
         Line2D([], [], color=color, marker=marker, linestyle="none", label=effect)
-        for effect, (color, marker) in COLORS.items()
+        for effect, (color, marker) in EFFECTS.items()
         if (table["effect"] == effect).any()
     ]
-    se_ave = panels.EFFICIENCIES["se_ave"].label
-    notes = [
-        "Points: mean over seeds, paired by seed; bars: 95 % t interval (longer where they leave the panel), none for "
-        "one seed. Right of 0 the first method is ahead.",
-        "Mean return: over all rounds. Random and difficulty drop as many records as IIF, which makes as many updates.",
-        f"{se_ave}: with the second method in PPO's place. *: some of its returns are never reached; the last round "
-        "stands for their round.",
-        *style.missing_note(tables["missing_runs"], list(conditions(config)), config),
-    ]
-    return style.finish(figure, handles, notes)
-
-
-def _rows(table, environment: str, quantity: str) -> list[dict]:
-    rows = table[(table["environment"] == environment) & (table["quantity"] == quantity)]
-    return rows.to_dict("records")
+    handles.append(
+        Line2D([], [], color=style.GREY, marker="o", markerfacecolor="white", linestyle="none", label="a bound")
+    )
+    return style.finish(figure, handles, style.missing_note(tables["missing_runs"], [*conditions(config)], config))
 
 
 def _draw(axis, rows: list[dict], scale: float) -> None:
     """One panel; the first row is the uppermost."""
     values = [0.0]
     for place, row in enumerate(rows):
-        if not row["n"]:
-            continue
-        color, marker = COLORS[row["effect"]]
+        color, marker = EFFECTS[row["effect"]]
         value, low, high = (scale * row[name] for name in ("value", "low", "high"))
         if not np.isnan(low):
             axis.plot([low, high], [place, place], color=color, lw=1.1)
-        axis.plot([value], [place], color=color, marker=marker, linestyle="none")
+        fill = "white" if row["unreached"] else color
+        axis.plot([value], [place], color=color, marker=marker, markerfacecolor=fill, linestyle="none")
         values += [value, *([] if np.isnan(low) else [low, high])]
-    marks = ["*" if row["unreached"] else "" for row in rows]
-    labels = [f"{row['contrast']}{mark}, n = {style.of(row)}" for row, mark in zip(rows, marks, strict=True)]
-    axis.set_yticks(range(len(rows)), labels)
+    axis.set_yticks(range(len(rows)), [f"{row['contrast']}, n = {style.of(row)}" for row in rows])
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    # one wide interval of two seeds must not squeeze all others
-    middle = np.quantile(np.abs(values), 0.8)
-    axis.set_xlim(style.limits(np.clip(values, -2.5 * middle, 2.5 * middle)) if middle else None)
-    axis.axvline(0, color="#999999", lw=0.6, zorder=1)
+    axis.set_xlim(style.limits(values))
+    axis.axvline(0, color=style.SOFT, lw=0.6, zorder=1)
     axis.grid(visible=False, axis="y")
+    axis.tick_params(axis="y", length=0)

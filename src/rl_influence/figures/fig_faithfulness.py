@@ -1,7 +1,11 @@
-"""Do influence scores predict what removing records does? Ours; the paper does not ask.
-
-The linear datamodelling score of every scoring: the rank correlation, over removed sets of records, of what the scores
-predict with what the redone round gives, for the surrogate f_return and for the test return.
+"""Whether influence scores predict what removing records does to a round (ours; the paper reports no such test): the
+linear datamodelling score, the Spearman correlation, over removed sets of records, of the summed scores with the
+outcome of the redone round. 1: the scores order all removals rightly. Points are seeds, ticks their mean; the
+intervals of each seed, by bootstrap over the sets, are in the table. Blue: the surrogate that the scores are made
+for, f_return on the whole buffer; orange: the exact test return. Sets: random halves of the buffer, or the largest
+groups of records of one state and action, one at a time. Outcomes are means over mini-batch orders; dotted: their
+rank correlation between the orders, which no scoring can be expected to exceed by much. Scorings: full TracIn over
+the round's steps, IIF's shortcut at its start with raw and with normalised advantages, and baselines.
 """
 
 from __future__ import annotations
@@ -16,11 +20,8 @@ from rl_influence.config import Config
 
 from . import panels, style
 
-TABLES = ("faithfulness", "faithfulness_summary", "missing_analyses")
-OUTCOMES = {  # outcome -> colour, marker, label
-    "f_return": ("#0b55a5", "o", "$f_\\mathrm{return}$, which the scores are made for"),
-    "test_return": ("#d55e00", "D", "test return"),
-}
+READS = ("faithfulness", "faithfulness_summary", "missing_analyses")
+OUTCOMES = {"f_return": (style.POSITIVE, "o", "f_return"), "test_return": (style.NEGATIVE, "D", "test return")}
 REMOVALS = {"subsets": "random halves", "groups": "single groups"}
 
 
@@ -30,68 +31,59 @@ def draw(tables: dict, config: Config) -> Figure:
         (condition, removal)
         for condition in panels.conditions(table)
         for removal in REMOVALS
-        if (panels.rows_of(summary, condition)["removal"] == removal).any()
+        if (panels.rows_of(table, condition)["removal"] == removal).any()
     ]
     if not rows:
-        return style.nothing("fig_faithfulness: no run has been analysed.")
-    parts = [_of(panels.rows_of(summary, condition), removal) for condition, removal in rows]
+        raise style.Nothing("no run has been analysed")
+    parts = [_of(panels.rows_of(table, condition), removal) for condition, removal in rows]
     scorings = [list(part["scoring"].unique()) for part in parts]
-    heights = [0.35 + 0.17 * len(names) for names in scorings]
+    heights = [0.5 + 0.17 * len(names) for names in scorings]
     columns = max(part["round"].nunique() for part in parts)
     figure = style.new_figure(style.WIDTH, sum(heights))
     grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
     for (condition, removal), part, names, axes in zip(rows, parts, scorings, grid, strict=True):
-        seeds = _of(panels.rows_of(table, condition), removal)
         rounds = sorted(part["round"].unique())
         for axis in axes[len(rounds) :]:
             axis.remove()
         for axis, k in zip(axes, rounds, strict=False):
-            _draw(axis, part[part["round"] == k], seeds[seeds["round"] == k], names)
-            axis.set_title(f"round {k}", fontsize=6.5, pad=2)
+            _draw(axis, part[part["round"] == k], names)
+            axis.set_title(f"round {k}", fontsize=style.SMALL, pad=2)
             axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names))
-        count = f"n = {style.of(part.iloc[0])}, {int(part['sets'].iloc[0])} sets"
-        axes[0].annotate(
-            config.environments[condition[0]].label, (0, 1), (-92, 10), xycoords="axes fraction",
-            textcoords="offset points", fontsize=7.5, fontweight="bold", va="bottom",
-        )  # fmt: skip
-        axes[0].annotate(
-            f"{REMOVALS[removal]}, {count}", (0, 1), (-92, 2), xycoords="axes fraction", textcoords="offset points",
-            fontsize=5.5, color="#444444", va="bottom",
-        )  # fmt: skip
+        count = style.of(_of(panels.rows_of(summary, condition), removal).iloc[0])
+        left = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
+        label = config.environments[condition[0]].label
+        axes[0].annotate(label, (0, 1), (-104, 12), fontsize=7.5, fontweight="bold", **left)
+        text = f"{REMOVALS[removal]}, n = {count}"
+        axes[0].annotate(text, (0, 1), (-104, 3), fontsize=style.SMALL, color=style.GREY, **left)
     handles = [
         Line2D([], [], color=color, marker=marker, linestyle="none", label=label)
         for color, marker, label in OUTCOMES.values()
     ]
-    handles.append(Line2D([], [], color="#777777", lw=0.8, linestyle=":", label="reliability (same colours)"))
+    handles.append(Line2D([], [], color=style.GREY, marker="|", markersize=7, linestyle="none", label="mean"))
+    handles.append(Line2D([], [], color=style.GREY, lw=0.8, linestyle=":", label="reliability"))
     notes = [
-        "Points: mean over seeds; bars: 95 % t interval over seeds (cut at \u00b11), none for one seed; dots: single "
-        "seeds. 1: the scores order all removals rightly.",
-        "Sets: random halves of the buffer, or the largest groups one at a time (records of one state and action). "
-        f"Outcomes are means over {int(summary['orders'].iloc[0])} mini-batch orders; reliability is their rank "
-        "correlation between the orders, which no scoring can be expected to exceed by much.",
+        f"Sets: {'; '.join(f'{REMOVALS[name]}: {n:g}' for name, n in table.groupby('removal')['sets'].max().items())}; "
+        f"mini-batch orders: {table['orders'].max():g}.",
         *panels.missing_analyses(tables, "faithfulness", config),
     ]
     return style.finish(figure, handles, notes, "linear datamodelling score (Spearman correlation)")
 
 
-def _draw(axis: Axes, means: pd.DataFrame, seeds: pd.DataFrame, names: list[str]) -> None:
+def _draw(axis: Axes, seeds: pd.DataFrame, names: list[str]) -> None:
     """One round: a row per scoring, the first uppermost."""
-    for shift, (outcome, (color, marker, _)) in zip((-0.17, 0.17), OUTCOMES.items(), strict=True):
-        own = means[means["outcome"] == outcome]
+    for shift, (outcome, (color, marker, _)) in zip((-0.19, 0.19), OUTCOMES.items(), strict=True):
+        own = seeds[seeds["outcome"] == outcome]
         if own["reliability"].notna().any():
-            axis.axvline(own["reliability"].iloc[0], color=color, lw=0.8, linestyle=":", zorder=1)
-        for row in own.to_dict("records"):
-            place = names.index(row["scoring"]) + shift
-            single = seeds[(seeds["outcome"] == outcome) & (seeds["scoring"] == row["scoring"])]["spearman"].dropna()
-            dots = {"color": color, "linestyle": "none", "marker": ".", "markersize": 2.5, "alpha": 0.35}
-            axis.plot(single, [place] * len(single), **dots)
-            interval = [row["spearman_low"], row["spearman_high"]]
-            if not np.isnan(interval[0]):
-                axis.plot(np.clip(interval, -1, 1), [place, place], color=color, lw=0.9)
-            axis.plot([row["spearman"]], [place], color=color, marker=marker, markersize=3, linestyle="none", zorder=4)
-    axis.axvline(0, color="#999999", lw=0.6, zorder=0)
+            axis.axvline(own["reliability"].mean(), color=color, lw=0.8, linestyle=":", zorder=1)
+        for place, name in enumerate(names):
+            single = own.loc[own["scoring"] == name, "spearman"].dropna()
+            dots = {"color": color, "linestyle": "none", "marker": marker, "markersize": 2.6, "alpha": 0.6}
+            axis.plot(single, [place + shift] * len(single), **dots, markeredgewidth=0)
+            if len(single):
+                axis.plot([single.mean()], [place + shift], color=color, marker="|", markersize=7, markeredgewidth=1.2)
+    axis.axvline(0, color=style.SOFT, lw=0.6, zorder=0)
     axis.set_xlim(-1.05, 1.05)
-    axis.set_xticks([-1, -0.5, 0, 0.5, 1], ["\u22121", "", "0", "", "1"])
+    axis.set_xticks(np.linspace(-1, 1, 5), ["\u22121", "", "0", "", "1"])
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
 

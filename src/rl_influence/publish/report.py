@@ -13,16 +13,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from rl_influence.analysis.claims import CLAIM_TABLES, VERDICTS, number_text
+from rl_influence import figures
+from rl_influence.analysis.claims import CLAIM_TABLES, MARKS, VERDICTS, number_text
 from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
-from rl_influence.analysis.numbers import count, interval, number
-from rl_influence.analysis.registry import study_tables
+from rl_influence.analysis.registry import ANALYSIS_OF, LISTS, study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
-from rl_influence.figures import FIGURES, FOLDERS
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import package_versions
 from rl_influence.runs.store import ResultError
@@ -30,15 +28,13 @@ from rl_influence.runs.store import ResultError
 SHOWN = {  # table -> title, what it says
     "efficiency": (
         "Sample efficiency",
-        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best "
-        "(empty where most seeds never get there). se_ave_null: PPO against PPO of another seed. "
+        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best. "
         "Paired by seed. levels and unreached are sums over seeds; with any unreached the number is an upper bound.",
     ),
-    "rounds_saved": (
-        "Rounds saved along PPO's rise",
-        "(m_PPO \u2212 m) / max(m, m_PPO) with m the first round at 50, 75 and 90 % of the way from PPO's untrained "
-        "return to the top of its mean curve, and the mean of the three. SE_ave hangs on the last, small rises of one "
-        "curve.",
+    "efficiency_levels": (
+        "Sample efficiency along the curve",
+        "The share of rounds saved at 50 to 100 % of the way from PPO's untrained return to its best. SE_ave hangs on "
+        "the last, small rises of a curve; this shows where a method is ahead.",
     ),
     "final_returns": (
         "Final returns",
@@ -46,15 +42,13 @@ SHOWN = {  # table -> title, what it says
     ),
     "final_gains": (
         "Final gain over PPO",
-        "Final return minus that of PPO with the same seed. detectable_gain is the smallest true gain that so many "
-        "seeds find with a power of 80 %.",
+        "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain "
+        "is the smallest true gain that so many seeds find with a power of 80 %.",
     ),
     "controls": (
         "The gain taken apart",
-        "Two methods of the same seeds, compared directly; rows of one effect change the same thing. se_ave: with the "
-        "second method in PPO's place.",
+        "Differences of two methods, paired by seed; rows of one effect change the same thing. Chains of rows add up.",
     ),
-    "heuristics": ("Advantage heuristics", "The same for the heuristics, with estimated and with exact advantages."),
     "table_2": ("Table 2: sweep of p", "SE of IIF for every p, with the paper's Table 2 beside it."),
     "table_3": ("Table 3: Adam", "SE of IIF with the Adam optimiser, with the paper's Table 3 beside it."),
     "table_4": ("Table 4: final gain", "Final return of IIF minus PPO's, 95 % t interval, with the paper's beside it."),
@@ -88,9 +82,12 @@ SHOWN = {  # table -> title, what it says
     ),
     "runtimes": ("Runtimes of every method", "CPU seconds per round by phase, totals of all rounds, and RT_peak."),
 }
-PERCENT = ("se_ave", "se_peak", "rt_peak", "rounds_saved", "se_ave_null", "sign_agreement", "sign_agreement_bottom")
+PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction", "sign_agreement", "sign_agreement_bottom")
 PERCENT += ("drop_fraction", "overlap", "overlap_by_chance", "jaccard", "ahead")
-MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "incomplete": "\u2026", "not applicable": "\u2013"}
+FOLDERS = (  # table -> its folder
+    {name: table.folder for name, table in TABLES.items()}
+    | dict.fromkeys((*CLAIM_TABLES, *ANALYSIS_OF, *LISTS), "tables")
+)
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --paper: #fff; --line: #d9d9d9; --panel: #f6f6f4;
   --replicated: #0b55a5; --partly: #8a5d00; --not: #b03f00; --cannot: #5c5c5c; }
@@ -150,10 +147,10 @@ def write_report(config: Config, output: str | Path, root: str | Path = ".") -> 
     """Writes the report of a study.
 
     Args:
-        root: the repository: holds `results/`, `paper_figures/`, `workflow/report/` and `docs/`.
+        root: the repository: holds `results/`, `paper_figures/` and `docs/`.
 
     Raises:
-        ResultError: naming a table or caption that cannot be read.
+        ResultError: naming a table or figure that cannot be read.
     """
     write_atomic(output, render(config, Path(root)).encode())
 
@@ -239,13 +236,13 @@ def _check_list(checks: list[dict], claim: dict, config: Config) -> str:
 def _figures(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> str:
     parts = []
     for name in config.study_config.figures:
-        caption = _inline(_text(root / "workflow/report" / f"{name}.rst").strip())
         path = root / "paper_figures" / config.study / f"{name}.png"
         try:
-            data = base64.b64encode(path.read_bytes()).decode()
+            data, notes = base64.b64encode(path.read_bytes()).decode(), figures.notes(path)
         except OSError:
-            raise ResultError(f"{path}: missing, so there is no report") from None
-        sources = _sources(FIGURES[name][1], config, root)
+            raise ResultError(f"{path}: missing or no picture, so there is no report") from None
+        figure = figures.FIGURES[name]
+        caption, sources = _inline(f"{figure.caption} {notes}".strip()), _sources(figure.reads, config, root)
         parts.append(
             f'<figure id="{name}"><h3>{_title(name)}</h3><div class="scroll"><img alt="{_title(name)}" '
             f'src="data:image/png;base64,{data}"></div><figcaption><p>{caption}</p><p>{sources}</p></figcaption></figure>'
@@ -351,8 +348,8 @@ def _slug(text: str) -> str:
 
 
 def _title(name: str) -> str:
-    """`fig06_returns` -> Figure 6: returns."""
-    number, _, words = name.removeprefix("fig").partition("_")
+    """`fig06_returns` -> Figure 6: returns; `fig_claims`, `claims` -> Claims."""
+    number, words = re.fullmatch(r"(?:fig(\d*)_)?(.+)", name).groups()
     words = words.replace("_", " ")
     return f"Figure {int(number)}: {words}" if number else words.capitalize()
 
@@ -370,7 +367,13 @@ def _readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
     ours = {name: name.removeprefix("paper_") for name in names}
     for base in sorted(names, key=lambda name: names.index(ours[name] if ours[name] in names else name)):
         shown[base] = [_cell(row, base, groups[base], config) for row in rows]
-    return pd.DataFrame(shown)
+    table = pd.DataFrame(shown)
+    if "fraction" not in table:
+        return table
+    keys = ["environment", "method", "n"]  # one row per method, with the fractions of the range beside each other
+    wide = table.pivot(index=keys, columns="fraction", values="reduction")
+    order = pd.MultiIndex.from_frame(table[keys].drop_duplicates())
+    return wide.loc[order, list(dict.fromkeys(table["fraction"]))].reset_index()
 
 
 def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
@@ -379,20 +382,19 @@ def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
         labels = config.environments if base == "environment" else config.methods
         return labels[value].label if value in labels else value
     if base == "n" and "expected" in row:
-        return count(row)
+        return f"{value:g}" if value == row["expected"] else f"{value:g} of {row['expected']:g}"
     if isinstance(value, str):
         return value
     stem = base.removeprefix("paper_").replace("_with_sampling", "")
     kind = row.get("unit") or ("fraction" if row.get("quantity") in PERCENT else "") if stem == "value" else ""
-    percent = stem in PERCENT or kind == "fraction"
-    if value is None:  # an interval alone, as the paper prints some
-        return "" if pd.isna(low) else f"[{number(low, percent=percent)}, {number(high, percent=percent)}]"
-    if pd.isna(value):
-        return ""
-    if spread is not None and not pd.isna(spread):
-        shown = f"{number(value, percent=percent)} ± {number(spread, percent=percent)}"
-        return f"{shown} %" if percent else shown
-    return interval(value, np.nan if low is None else low, np.nan if high is None else high, percent=percent)
+    scale, unit = (100, " %") if stem in PERCENT or kind == "fraction" else (1, "")
+
+    def shown(x) -> str:
+        return f"{scale * x:.0f}" if float(scale * x).is_integer() else f"{scale * x:.3g}"
+
+    text = "" if value is None or pd.isna(value) else f"{shown(value)}{unit}"
+    text += "" if spread is None or pd.isna(spread) else f" ± {shown(spread)}"
+    return text if low is None or pd.isna(low) else f"{text} [{shown(low)}, {shown(high)}]".strip()
 
 
 def _html_table(frame: pd.DataFrame) -> str:

@@ -19,13 +19,6 @@ LOOKS = {
     "random": ("#e69f00", (0, (3, 1.5)), "X"),
     "ppo_matched_updates": ("#777777", ":", "*"),
 }
-SPARE = [
-    ("#d55e00", "-.", "<"),
-    ("#cc79a7", "--", ">"),
-    ("#117733", ":", "d"),
-    ("#661100", "-.", "P"),
-    ("#999933", "-", "8"),
-]
 SMOOTH = 5  # rounds of a running mean: a round's mean reward is of a few dozen generations
 DETECTORS = {"tox_block": "tox-block (the reward's)", "hatesonar": "hatesonar", "profanity": "alt-profanity-check"}
 
@@ -33,7 +26,7 @@ DETECTORS = {"tox_block": "tox-block (the reward's)", "hatesonar": "hatesonar", 
 def looks(study: Study, method: str) -> dict:
     """Colour, line, marker and label of a method."""
     others = [name for name in study.methods if name not in LOOKS]
-    color, line, _ = LOOKS.get(method) or SPARE[others.index(method) % len(SPARE)]
+    color, line, _ = LOOKS[method] if method in LOOKS else style.spare(others.index(method))
     return {"color": color, "linestyle": line, "label": study.methods[method].label}
 
 
@@ -69,7 +62,7 @@ def draw(
         axis.set_xlabel(xlabel)
         axis.set_ylabel(ylabel)
         if y == "test_perplexity":
-            axis.set_yscale("log")
+            style.log_scale(axis, "y")
     for axis in axes[len(panels) :]:
         axis.remove()
     seeds = {study.methods[m].label: curves.loc[curves["method"] == m, "seed"].nunique() for m in there}

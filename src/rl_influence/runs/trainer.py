@@ -13,11 +13,10 @@ import numpy as np
 import torch
 
 from rl_influence import seeding
-from rl_influence.attribution import AttributionError
 from rl_influence.config import RunSpec
-from rl_influence.environments import EnvironmentFault, make_sampler
+from rl_influence.environments import make_sampler
 from rl_influence.evaluation.returns import exact_model
-from rl_influence.evaluation.true_advantages import check_observations, exact_record_advantages
+from rl_influence.evaluation.true_advantages import exact_record_advantages
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import TrainingError
@@ -48,10 +47,7 @@ class Trainer:
         )
         self.learner = Learner(policy, spec.ppo)
         self._watch = Watch(self.learner)
-        self.model = None
-        if needs_true_advantages(spec):
-            self.model = exact_model(spec.environment)
-            check_observations(self.model)
+        self.model = exact_model(spec.environment) if needs_true_advantages(spec) else None
         self.records = self.scores = self.selection = self.diagnostics = None
 
     @property
@@ -65,8 +61,7 @@ class Trainer:
             The round's columns of the curve.
 
         Raises:
-            TrainingError: at the first value that is not finite, what cannot be recorded, or a policy that cannot be
-                scored; names the round.
+            TrainingError: at the first value that is not finite; names round and update.
         """
         spec, watch, k = self.spec, self._watch, self.round
         episode_actions = self.episode_actions() if self.model else None
@@ -95,7 +90,7 @@ class Trainer:
                     watch.note(step)
                 if not np.isfinite(self.learner.parameters.vector).all():
                     raise TrainingError(f"update {watch.updates}: parameters are not finite")
-        except (TrainingError, EnvironmentFault, AttributionError) as error:
+        except TrainingError as error:
             raise TrainingError(f"round {k + 1}, {error}") from None
         self.round += 1
         self.diagnostics = watch.row(self.sampler.pop_statistics(), self.scores)
@@ -110,7 +105,8 @@ class Trainer:
 
     def episode_actions(self) -> np.ndarray:
         """Actions of the current episode so far."""
-        return self.sampler.state()["actions"]
+        actions = self.sampler.state()["actions"]
+        return actions[len(actions) - self.sampler.episode_step :]
 
     def state(self) -> dict[str, Any]:
         """All that the following rounds depend on."""

@@ -12,17 +12,12 @@ from rl_influence.config import Config
 from .evaluation import confidence_of, evaluate
 from .models import CheckConfig, ClaimConfig, Claims, load_claims
 from .power import multiplicity, power
-from .verdicts import VERDICTS
-from .wording import number_text, texts
+from .verdicts import VERDICTS, counts
+from .wording import MARKS, number_text, texts
 
 CLAIM_TABLES = ("claims", "claims_checks", "claims_power", "claims_multiplicity")
-__all__ = ["CLAIM_TABLES", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims"]
-__all__ += ["confidence_of", "evaluate", "judge_study", "level_of", "load_claims", "number_text", "texts"]
-
-
-def level_of(config: Config) -> float:
-    """The level of a study's intervals: 95 %, or what the rules of its catalogue adjust it to."""
-    return confidence_of(load_claims(config.folder), config.study)
+__all__ = ["CLAIM_TABLES", "MARKS", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims"]
+__all__ += ["confidence_of", "counts", "evaluate", "judge_study", "load_claims", "number_text", "texts"]
 
 
 def judge_study(

@@ -38,7 +38,7 @@ CLAIM_COLUMNS += [
 CLAIM_COLUMNS += ["reproducible"]
 CHECK_COLUMNS = ["claim", "environment", "case", "role", "check", "quantity", "value", "low", "high", "confidence"]
 CHECK_COLUMNS += ["surely_above", "surely_below", "sd", "n", "expected", "planned", "unreached", "bound", "unit"]
-CHECK_COLUMNS += ["threshold", "margin", "null", "outcome", "reason", "missing", "paper", "paper_value"]
+CHECK_COLUMNS += ["claimed", "threshold", "margin", "null", "outcome", "reason", "missing", "paper", "paper_value"]
 CHECK_COLUMNS += ["predicted_low", "predicted_high", "paper_inside", "reproducible"]
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
 
@@ -136,8 +136,7 @@ def _judged(blank: Outcome, numbers: Sample) -> Outcome:
     """The outcome of these numbers."""
     check, found = blank.check, blank.needs
     least, most = (_interval(part, blank.confidence) for part in (numbers.least, numbers.most))
-    most_possible = np.inf if check.quantity != "rounds_saved" else 2.0 if check.than else 1.0
-    interval = t_interval(numbers.value, blank.confidence, most_possible)
+    interval = _possible(check, t_interval(numbers.value, blank.confidence))
     result = replace(blank, sample=numbers, interval=interval, least=least, most=most)
     notes = list(numbers.notes)
     if found.missing:
@@ -162,6 +161,14 @@ def _interval(values: pd.Series, confidence: float) -> Interval:
         return t_interval(values, confidence)
     low, high = (-np.inf, np.nan) if (values == -np.inf).any() else (np.nan, np.inf)
     return Interval(low if np.isinf(low) else high, low, high, len(values))
+
+
+def _possible(check: CheckConfig, interval: Interval) -> Interval:
+    """A saving of rounds lies within ±1, a difference of two within ±2; few seeds' intervals may not."""
+    if check.quantity != "rounds_saved":
+        return interval
+    low, high = np.clip([interval.low, interval.high], *((-2, 2) if check.than else (-1, 1)))
+    return interval._replace(low=float(low), high=float(high))
 
 
 def _no_sample() -> Sample:
@@ -223,6 +230,7 @@ def _check_row(claim: ClaimConfig, role: str, outcome: Outcome, context: Context
         "unreached": outcome.sample.unreached if outcome.sample is not None else 0.0,
         "bound": _bound(outcome.sample),
         "unit": "fraction" if check.percent else "",
+        "claimed": "above" if check.sign > 0 else "below",
         "threshold": check.threshold,
         "margin": outcome.margin,
         "null": _null(check, environment, context),
