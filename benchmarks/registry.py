@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -76,7 +77,8 @@ def side_by_side(*functions: Callable[[], object], repeats: int) -> list[float]:
 
 def machine() -> dict[str, str]:
     """Columns that name where a figure was measured."""
-    versions = package_versions() | {"stable-baselines3": version("stable-baselines3")}
+    others = [name for name in ("stable-baselines3", "transformers", "peft") if find_spec(name.replace("-", "_"))]
+    versions = package_versions() | {name: version(name) for name in others}
     host = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "processor": processor(), "cores": str(os.cpu_count())}
     return host | dict(sorted(versions.items()))
 

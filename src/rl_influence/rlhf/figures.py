@@ -69,7 +69,7 @@ def draw(
     expected = len(study.seeds)
     notes = [
         f"{study.label}. {style.counts(seeds)} of {expected}; bands: 95 % t intervals over seeds. Training rewards "
-        f"are running means over {SMOOTH} rounds. Seconds are those of training with the generation of validation sequences.",
+        f"are running means over {SMOOTH} rounds. Seconds: training, with the generation of validation sequences.",
     ]
     return style.finish(figure, [style.handle(looks(study, m)) for m in there], notes)
 

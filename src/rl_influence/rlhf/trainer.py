@@ -51,8 +51,7 @@ class Trainer:
         """
         spec, k = self.spec, self.round
         with clock("sampling_s"):
-            prompts = draw(self.prompts["train"], spec.ppo.batch_size, seeding.generator(spec.seed, "environment", k))
-            self.batch = self.judge(prompts, seeding.generator(spec.seed, "actions", k))
+            self.start_round()
         self.validation = self.scores = None
         if spec.needs_scores:
             with clock("validation_s"):
@@ -83,6 +82,12 @@ class Trainer:
         self.beta = rewards.next_beta(self.beta, kl, spec.ppo)
         self.round += 1
         return row
+
+    def start_round(self) -> None:
+        """Draws the round's prompts and generates its batch."""
+        spec, k = self.spec, self.round
+        prompts = draw(self.prompts["train"], spec.ppo.batch_size, seeding.generator(spec.seed, "environment", k))
+        self.batch = self.judge(prompts, seeding.generator(spec.seed, "actions", k))
 
     @property
     def rows(self) -> int:
