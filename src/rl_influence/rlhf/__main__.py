@@ -12,6 +12,7 @@ from rl_influence.config import ConfigError
 from rl_influence.ppo.records import TrainingError
 from rl_influence.rlhf.settings import RunSpec, Study, load_study, run_directory
 from rl_influence.rlhf.store import Stopped, is_whole
+from rl_influence.runs.files import write_atomic
 from rl_influence.runs.store import ResultError
 
 
@@ -35,6 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     draw.set_defaults(function=_draw)
     for command in (run, study, draw):
         command.add_argument("--config", type=Path, required=True, help="config/rlhf_*.yaml")
+    report = commands.add_parser("report", help="write the generated blocks of docs/rlhf.md anew")
+    report.set_defaults(function=_report)
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
@@ -109,6 +112,13 @@ def _draw(options: argparse.Namespace) -> None:
     _say(f"tables: {tables.write(study)}")
     for path in figures.write(study):
         _say(f"figure: {path}")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from rl_influence.rlhf.report import render
+
+    path = Path("docs/rlhf.md")
+    write_atomic(path, render(path.read_text(encoding="utf-8")).encode())
 
 
 if __name__ == "__main__":
