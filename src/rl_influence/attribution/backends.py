@@ -130,7 +130,8 @@ def ghost(policy: nn.Module, objective: Objective, batch: Any, direction: Direct
     handles = []
     try:
         for module in policy.modules():
-            if type(module) in LINEAR_IN_PARAMETERS:
+            trained = any(id(parameter) in names for parameter in module.parameters(recurse=False))
+            if trained and type(module) in LINEAR_IN_PARAMETERS:  # frozen layers need no second pass
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
         terms = evaluated(policy, objective, batch)
     finally:

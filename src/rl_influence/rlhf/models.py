@@ -131,11 +131,15 @@ class SequencePolicy(nn.Module):
         hidden = self.backbone(
             input_ids=batch.tokens, attention_mask=batch.attention.long(), position_ids=positions, use_cache=False
         ).last_hidden_state[:, -length - 1 : -1]
-        logits = self.model.get_base_model().get_output_embeddings()(hidden)
-        hidden, logits = hidden.to(self.value_head.weight.dtype), logits.to(self.value_head.weight.dtype)
+        logits, value = self.heads(hidden, values)
         chosen = batch.tokens[:, -length:].unsqueeze(2)
-        log_probs = logits.gather(2, chosen).squeeze(2) - logits.logsumexp(2)
-        return log_probs, self.value_head(hidden).squeeze(2) if values else None
+        return logits.gather(2, chosen).squeeze(2) - logits.logsumexp(2), value
+
+    def heads(self, hidden: Tensor, values: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Logits and value of last hidden states, in the adapter's dtype."""
+        dtype = self.value_head.weight.dtype
+        logits = self.model.get_base_model().get_output_embeddings()(hidden).to(dtype)
+        return logits, self.value_head(hidden.to(dtype)).squeeze(-1) if values else None
 
     @contextmanager
     def frozen_start(self) -> Iterator[None]:

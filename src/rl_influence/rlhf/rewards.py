@@ -22,19 +22,27 @@ def judged(
     tokenizer: Any,
     reward: Callable[[list[str]], np.ndarray],
     max_tokens: int,
+    *,
+    again: bool = False,
 ) -> Sequences:
-    """Fills in log-probabilities (now and of the frozen start), values, and the score of each text."""
-    passes = {"log_probs": [], "reference": [], "values": []}
+    """Fills in log-probabilities of the frozen start and the score of each text.
+
+    Args:
+        again: whether the policy's log-probabilities and values are computed once more, in the passes that training
+            will use: those of sampling differ by rounding, and ratios should be 1 at the start.
+    """
+    passes: dict[str, list[Tensor]] = {"reference": []} | ({"log_probs": [], "values": []} if again else {})
     for rows in sequences.chunks(max_tokens):
         part = Sequences(sequences.tokens[rows], sequences.attention[rows], sequences.response[rows])
-        log_probs, values = policy(part)
         with policy.frozen_start():
-            reference, _ = policy(part, values=False)
-        for name, value in (("log_probs", log_probs), ("reference", reference), ("values", values)):
-            passes[name].append(value.masked_fill(~part.response, 0))
+            known = {"reference": policy(part, values=False)[0]}
+        if again:
+            known |= dict(zip(("log_probs", "values"), policy(part), strict=True))
+        for name, values in passes.items():
+            values.append(known[name].masked_fill(~part.response, 0))
     filled = {name: torch.cat(parts) for name, parts in passes.items()}
-    score = torch.from_numpy(np.asarray(reward(texts(sequences, tokenizer)))).to(filled["values"])
-    return Sequences(sequences.tokens, sequences.attention, sequences.response, **filled, score=score)
+    score = torch.from_numpy(np.asarray(reward(texts(sequences, tokenizer)))).to(filled["reference"])
+    return replace(sequences, **filled, score=score)
 
 
 def with_advantages(sequences: Sequences, config: PPOConfig, beta: float) -> Sequences:

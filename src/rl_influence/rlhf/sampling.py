@@ -21,7 +21,7 @@ def generate(
     generator: np.random.Generator,
     rows: int = 256,
 ) -> Sequences:
-    """One generation of each prompt.
+    """One generation of each prompt, with the log-probability of each token and the value before it.
 
     An end token may come after `config.min_new_tokens` tokens, belongs to the generation and is its last; a length
     drawn from `config.new_tokens` ends it otherwise. Randomness comes from the CPU: devices draw alike.
@@ -51,37 +51,39 @@ def generate(
         )  # fmt: skip
         for i in range(0, len(prompts), rows)
     ]
-    response, made = (torch.cat(part) for part in zip(*parts, strict=True))
+    response, made, log_probs, values = (torch.cat(part) for part in zip(*parts, strict=True))
     sequences = Sequences(torch.cat([tokens, response], 1), torch.cat([there, made], 1), made)
+    sequences.log_probs, sequences.values = log_probs.masked_fill(~made, 0), values.masked_fill(~made, 0)
     return sequences[:].to(policy.device)
 
 
 def _generate(
     policy: SequencePolicy, tokens: Tensor, there: Tensor, limits: Tensor, uniform: Tensor, config: Any, end_token: int
-) -> tuple[Tensor, Tensor]:
-    """Generated tokens and whether each is there, (n, longest)."""
+) -> tuple[Tensor, ...]:
+    """Generated tokens, whether each is there, its log-probability and the value before it, (n, longest) each."""
     n, most = uniform.shape
-    model, device = policy.model, policy.device
     response, made = torch.full((n, most), end_token), torch.zeros(n, most, dtype=torch.bool)
+    known = torch.zeros(2, n, most, dtype=policy.value_head.weight.dtype)
     attention, position = there.long(), there.sum(1, keepdim=True)
     inputs, positions, cache = tokens, (attention.cumsum(1) - 1).clamp_min(0), None
     alive = torch.ones(n, dtype=torch.bool)
     for step in range(most):
-        output = model(
-            input_ids=inputs.to(device),
-            attention_mask=attention.to(device),
-            position_ids=positions.to(device),
+        output = policy.backbone(
+            input_ids=inputs.to(policy.device),
+            attention_mask=attention.to(policy.device),
+            position_ids=positions.to(policy.device),
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
         )
         cache = output.past_key_values
-        logits = output.logits[:, -1].double().cpu() / config.temperature
+        logits, values = (x.cpu() for x in policy.heads(output.last_hidden_state[:, -1]))
+        tempered = logits / config.temperature
         if step < config.min_new_tokens:
-            logits[:, end_token] = -torch.inf
-        cumulative = logits.softmax(1).cumsum(1)
+            tempered[:, end_token] = -torch.inf
+        cumulative = tempered.softmax(1).double().cumsum(1)
         drawn = torch.searchsorted(cumulative, uniform[:, step : step + 1] * cumulative[:, -1:], right=True)
         drawn = drawn.clamp_max(logits.shape[1] - 1)
+        known[:, :, step] = torch.stack([logits.gather(1, drawn)[:, 0] - logits.logsumexp(1), values])
         alive = alive & (step < limits)
         made[:, step] = alive
         response[:, step] = torch.where(alive, drawn[:, 0], end_token)
@@ -90,7 +92,7 @@ def _generate(
         inputs, positions, position = response[:, step : step + 1], position, position + 1
         if not alive.any():
             break
-    return response, made
+    return response, made, *known
 
 
 def texts(sequences: Sequences, tokenizer: Any) -> list[str]:

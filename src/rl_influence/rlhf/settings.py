@@ -105,7 +105,9 @@ class SelectionConfig(Closed):
     )
     value_loss: bool = Field(False, description="whether the value loss is part of a sequence's objective in its score")
     updates: Literal["own", "as_influence"] = Field("own", description="as_influence: as few updates as IIF would take")
-    backend: Literal["jvp", "ghost", "per_record"] = "jvp"
+    backend: Literal["jvp", "ghost", "per_record"] = Field(
+        "ghost", description="equal up to rounding; where few layers are trained, ghost takes two thirds of jvp's time"
+    )
 
 
 class EvaluationConfig(Closed):

@@ -87,7 +87,7 @@ class Trainer:
         """Draws the round's prompts and generates its batch."""
         spec, k = self.spec, self.round
         prompts = draw(self.prompts["train"], spec.ppo.batch_size, seeding.generator(spec.seed, "environment", k))
-        self.batch = self.judge(prompts, seeding.generator(spec.seed, "actions", k))
+        self.batch = self.judge(prompts, seeding.generator(spec.seed, "actions", k), again=True)
 
     @property
     def rows(self) -> int:
@@ -99,11 +99,13 @@ class Trainer:
         """Whether the round's own batch stands in for a validation set."""
         return self.spec.selection.validation == "batch"
 
-    def judge(self, prompts: list[list[int]], generator: np.random.Generator) -> Sequences:
-        """Generations of prompts with their scores, log-probabilities, values and advantages."""
+    def judge(self, prompts: list[list[int]], generator: np.random.Generator, *, again: bool = False) -> Sequences:
+        """Generations of prompts with their scores, log-probabilities, values and advantages; again: see `judged`."""
         spec = self.spec
         sequences = generate(self.policy, prompts, spec.generation, self.tokenizer.eos_token_id, generator, self.rows)
-        sequences = rewards.judged(self.policy, sequences, self.tokenizer, self.reward, spec.model.max_tokens)
+        sequences = rewards.judged(
+            self.policy, sequences, self.tokenizer, self.reward, spec.model.max_tokens, again=again
+        )
         return rewards.with_advantages(sequences, spec.ppo, self.beta)
 
     def validation_set(self) -> Sequences:
