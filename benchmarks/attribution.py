@@ -16,7 +16,7 @@ from benchmarks.sb3 import fill_buffer, sb3_ppo
 from rl_influence.analysis.roughness import roughness_table
 from rl_influence.attribution import FReturn, influence_scores, tracin_scores
 from rl_influence.environments import make_env
-from rl_influence.ppo.networks import HIDDEN, ActorCritic, make_policy
+from rl_influence.ppo.networks import ActorCritic, make_policy
 from rl_influence.ppo.records import Records
 from rl_influence.ppo.rollout import collect
 from rl_influence.runs.training import Trainer
@@ -149,9 +149,9 @@ def tracin() -> Iterator[Figure]:
 def gradient_arithmetic() -> float:
     """CPU seconds of a round's products of (records, 64) with (64, 64), three a gradient, and sigmoids, two of them."""
     rng = np.random.default_rng(0)
-    weight = rng.standard_normal((HIDDEN, HIDDEN)).astype(np.float32)
-    rows, out = rng.standard_normal((2, N, HIDDEN)).astype(np.float32)
-    small, activation = np.empty_like(weight), torch.from_numpy(rng.standard_normal((N, HIDDEN)).astype(np.float32))
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    rows, out = rng.standard_normal((2, N, 64)).astype(np.float32)
+    small, activation = np.empty_like(weight), torch.from_numpy(rng.standard_normal((N, 64)).astype(np.float32))
 
     def once() -> None:
         for _ in range(UPDATES):

@@ -69,8 +69,8 @@ def sb3_name(network: str, name: str) -> str:
             return f"features_extractor.net.{rest}"
         return f"features_extractor.{f'linear.0.{rest[2:]}' if rest.startswith('7.') else f'cnn.{rest}'}"
     names = {
-        "policy": "mlp_extractor.policy_net",
-        "value": "mlp_extractor.value_net",
+        "policy_net": "mlp_extractor.policy_net",
+        "value_net": "mlp_extractor.value_net",
         "action_head": "action_net",
         "value_head": "value_net",
     }

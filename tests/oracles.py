@@ -282,3 +282,51 @@ def quantile(values, q):
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def gae(rewards, values, next_values, terminated, truncated, gamma, gae_lambda):
+    """The definition: A_t is the sum of (gamma lambda)^l delta_{t+l} up to the episode's end."""
+    n = len(rewards)
+    advantages = np.zeros(n)
+    for t in range(n):
+        weight = 1.0
+        for u in range(t, n):
+            delta = rewards[u] + (0.0 if terminated[u] else gamma * next_values[u]) - values[u]
+            advantages[t] += weight * delta
+            if terminated[u] or truncated[u]:
+                break
+            weight *= gamma * gae_lambda
+    return advantages
+
+
+def plain_torch(policy, records, epochs, config):
+    """PPO as one would write it down; yields losses and gradients before each step."""
+    parameters = list(policy.parameters())
+    if config.optimizer == "sgd":
+        optimizer = torch.optim.SGD(parameters, lr=config.learning_rate)
+    else:
+        optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, eps=1e-5)
+    tensors = {name: torch.from_numpy(array) for name, array in records.arrays().items()}
+    for order in epochs:
+        for start in range(0, len(order), config.batch_size):
+            batch = torch.from_numpy(order[start : start + config.batch_size])
+            if config.drop_short_minibatch and 0 < start and len(batch) < config.batch_size:
+                continue
+            log_probs, values, entropy = policy.evaluate(tensors["observations"][batch], tensors["actions"][batch])
+            advantages = tensors["advantages"][batch]
+            if config.normalize_advantage and len(batch) > 1:
+                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            ratio = (log_probs - tensors["log_probs"][batch]).exp()
+            clipped = ratio.clamp(1 - config.clip_range, 1 + config.clip_range)
+            policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+            value_loss = ((values - tensors["returns"][batch]) ** 2).mean()
+            optimizer.zero_grad()
+            (policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy.mean()).backward()
+            gradient = torch.cat([p.grad.ravel() for p in parameters]).numpy().copy()
+            yield policy_loss.item(), value_loss.item(), gradient
+            if config.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+            optimizer.step()

@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
         default="raw",
         help="of the records; normalised: per mini-batch, as IIF scores them (--full normalises as the updates did)",
     )
-    score.add_argument("--backend", choices=("jvp", "ghost", "per_record"), help="default: the fastest")
+    score.add_argument("--backend", choices=("jvp", "ghost", "per_record"), help="default: jvp")
     score.add_argument("--full", action="store_true", help="over all updates of the round, not only at its start")
     score.add_argument("--show", type=int, default=10, metavar="N", help="records to print of either end")
     score.add_argument("--output", type=Path, help="parquet file; default: beside the snapshot")
@@ -129,8 +129,7 @@ def _score(options: argparse.Namespace) -> None:
             table["influence"] = snapshot.tracin(target, backend=options.backend)
         else:
             advantages = snapshot.normalized_advantages() if options.advantages == "normalised" else None
-            backend = options.backend or ("ghost" if snapshot.policy().is_mlp else "jvp")
-            table["influence"] = snapshot.influence_on(target, advantages=advantages, backend=backend)
+            table["influence"] = snapshot.influence_on(target, advantages=advantages, backend=options.backend)
     except AttributionError as error:
         fail(error)
     name = f"round_{options.round}-{options.target}{'-full' if options.full else ''}.parquet"

@@ -60,7 +60,7 @@ def random_records(kind, n, policy, config):
     actions = inference.act(observations, generator)
     if kind == "gaussian":  # Stable-Baselines3 stores them so
         actions = actions.astype(np.float32).astype(actions.dtype)
-    log_probs, values = inference.evaluate(observations, actions)
+    log_probs, values = inference.log_probs(inference.outputs(observations), actions), inference.values(observations)
     rewards, ended = generator.standard_normal(n), generator.random(n) < 0.05
     next_values = np.roll(values, -1)
     advantages = gae(

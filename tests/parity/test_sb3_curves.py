@@ -24,8 +24,8 @@ FROZENLAKE = load_environments(Path(__file__).parents[2] / "config" / "environme
 ROUNDS, SEEDS = 12, range(5)
 CONFIG = PPOConfig(n_steps=512, learning_rate=0.03)
 NAMES = {
-    "policy": "mlp_extractor.policy_net",
-    "value": "mlp_extractor.value_net",
+    "policy_net": "mlp_extractor.policy_net",
+    "value_net": "mlp_extractor.value_net",
     "action_head": "action_net",
     "value_head": "value_net",
 }

@@ -207,7 +207,7 @@ def test_other_targets_and_advantages(backend):
     assert_close(scores, expected)
 
     def f(policy):  # a target that has a parameter log_prob does not reach, and leaves out some that it does
-        return policy.policy[0].weight.square().sum() + policy.value_head.bias.sum() * 3
+        return policy.policy_net[0].weight.square().sum() + policy.value_head.bias.sum() * 3
 
     assert_close(influence_scores(policy, records, f, backend=backend), oracles.influence(policy, records, f))
 
@@ -222,12 +222,12 @@ def test_a_target_outside_log_prob_scores_zero(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_frozen_parameters_do_not_count(backend):
     policy, records = case("mlp")
-    policy.policy[0].weight.requires_grad_(False)
+    policy.policy_net[0].weight.requires_grad_(False)
     policy.action_head.requires_grad_(False)
     scores = influence_scores(policy, records, FReturn(records), backend=backend)
     everything = oracles.influence(policy.requires_grad_(True), records, lambda p: oracles.f_return(p, records))
     frozen = copy.deepcopy(policy)
-    frozen.policy[0].weight.requires_grad_(False)
+    frozen.policy_net[0].weight.requires_grad_(False)
     frozen.action_head.requires_grad_(False)
     kept = [p for p in frozen.parameters() if p.requires_grad]
     direction = torch.autograd.grad(oracles.f_return(frozen, records), kept, allow_unused=True)
@@ -298,7 +298,7 @@ def test_the_value_head_does_not_matter():
     policy, records = case("minigrid cnn")
     before = influence_scores(policy, records, FReturn(records))
     with torch.no_grad():
-        for parameter in [*policy.value.parameters(), *policy.value_head.parameters()]:
+        for parameter in [*policy.value_net.parameters(), *policy.value_head.parameters()]:
             parameter.normal_()
     assert torch.equal(influence_scores(policy, records, FReturn(records)), before)
 
@@ -404,7 +404,7 @@ def test_layers_that_tie_records_together_are_refused_by_name(layer, reason, bac
 def test_layers_that_log_prob_does_not_call_may_be_anything(backend):
     policy, records = case("mlp")
     expected = influence_scores(policy, records, FReturn(records))
-    policy.value = nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.5))
+    policy.value_net = nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.5))
     assert_close(influence_scores(policy, records, FReturn(records), backend=backend), expected)
 
 
@@ -562,8 +562,8 @@ def test_the_policy_is_left_as_it_was(backend, fails):
     calls = []
     policy.action_head.register_forward_hook(lambda *_: calls.append(1))
     policy.eval()
-    policy.value.train()
-    policy.policy[0].bias.requires_grad_(False)
+    policy.value_net.train()
+    policy.policy_net[0].bias.requires_grad_(False)
     for parameter in policy.parameters():
         parameter.grad = torch.ones_like(parameter)
 
@@ -594,11 +594,11 @@ class BareLogStd(LogStd):
 
 def test_layers_put_in_place_of_the_usual_ones_are_respected():
     policy, records = case("mlp")
-    policy.policy[1] = nn.ReLU()
+    policy.policy_net[1] = nn.ReLU()
     scores = influence_scores(policy, records, FReturn(records))
     assert_close(scores, oracles.influence(policy, records, lambda p: oracles.f_return(p, records)))
-    policy.policy[1] = nn.Tanh()
-    nn.utils.parametrize.register_parametrization(policy.policy[0], "weight", nn.Softplus())
+    policy.policy_net[1] = nn.Tanh()
+    nn.utils.parametrize.register_parametrization(policy.policy_net[0], "weight", nn.Softplus())
     scores = influence_scores(policy, records, FReturn(records))
     assert_close(scores, oracles.influence(policy, records, lambda p: oracles.f_return(p, records)))
 

@@ -369,7 +369,7 @@ def unnormalised(scale, log_std=None, seed=0, n=64):
     rng = np.random.default_rng(seed)
     space = gym.spaces.Discrete(3) if log_std is None else gym.spaces.Box(-1, 1, (2,))
     policy = make_policy("mlp", gym.spaces.Box(-np.inf, np.inf, (5,)), space, torch.Generator().manual_seed(seed))
-    policy.policy[1], policy.policy[3] = nn.ReLU(), nn.ReLU()
+    policy.policy_net[1], policy.policy_net[3] = nn.ReLU(), nn.ReLU()
     observations = (scale * rng.standard_normal((n, 5))).astype(np.float32)
     if log_std is not None:
         nn.init.constant_(policy.log_std.weight, log_std)

@@ -128,7 +128,7 @@ def test_other_targets(kind):
     else:
 
         def target(policy):
-            return policy.policy[2].weight.pow(2).sum()
+            return policy.policy_net[2].weight.pow(2).sum()
 
     twin = copy.deepcopy(policy)
     scores = tracin_scores(policy, records, target, sgd_steps(policy, records, BATCHES, RATES), chunk_size=3)
@@ -239,7 +239,7 @@ def test_bad_steps_and_records():
     with pytest.raises(AttributionError, match=r"advantages\[2\] is inf"):
         tracin_scores(policy, records, target, [])
     records.advantages[2] = 1
-    policy.value[0].bias.requires_grad_(False)
+    policy.value_net[0].bias.requires_grad_(False)
     refused = nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)).double()
     policy.features = refused
     with pytest.raises(AttributionError, match=r"layer 'features.1' \(Dropout\) is random"):

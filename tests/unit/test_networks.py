@@ -108,7 +108,6 @@ def test_distributions_equal_torchs(kind):
         np.testing.assert_allclose(policy.log_prob(observations, actions), log_probs, rtol=1e-12)
         np.testing.assert_allclose(entropy, pi.entropy(), rtol=1e-12)
         np.testing.assert_allclose(policy.values(observations), values, rtol=1e-12)
-        np.testing.assert_allclose(policy.heads(observations)[0], outputs, rtol=1e-12)
     assert log_probs.shape == values.shape == entropy.shape == (8,)
 
 
@@ -121,12 +120,11 @@ def test_outputs_follow_the_dtype_of_the_weights(kind):
 
 def test_images_share_one_extractor():
     policy = make("minigrid").double()
-    outputs, values = policy.heads(observations_of("minigrid", 4))
+    outputs, values, _ = policy.evaluate(observations_of("minigrid", 4), torch.zeros(4, dtype=int))
     first = policy.features[0].weight
     (by_policy,) = torch.autograd.grad(outputs.sum(), first, retain_graph=True)
     (by_value,) = torch.autograd.grad(values.sum(), first)
     assert by_policy.abs().max() > 0 and by_value.abs().max() > 0
-    assert not policy.is_mlp and make("vector").is_mlp
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+import oracles
 from rl_influence.config import PPOConfig
 from rl_influence.ppo.inference import Inference
 from rl_influence.ppo.kernels import FlatParameters
@@ -26,21 +27,6 @@ SPACES = {
 # --- GAE ------------------------------------------------------------------------------------------------------------
 
 
-def slow_gae(rewards, values, next_values, terminated, truncated, gamma, gae_lambda):
-    """The definition: A_t is the sum of (gamma lambda)^l delta_{t+l} up to the episode's end."""
-    n = len(rewards)
-    advantages = np.zeros(n)
-    for t in range(n):
-        weight = 1.0
-        for u in range(t, n):
-            delta = rewards[u] + (0.0 if terminated[u] else gamma * next_values[u]) - values[u]
-            advantages[t] += weight * delta
-            if terminated[u] or truncated[u]:
-                break
-            weight *= gamma * gae_lambda
-    return advantages
-
-
 def random_episodes(generator, *shape):
     rewards, values, next_values = generator.standard_normal((3, *shape))
     terminated, truncated = generator.random((2, *shape)) < 0.1  # now and then both at once
@@ -51,7 +37,7 @@ def random_episodes(generator, *shape):
 def test_gae_is_its_definition(gamma, gae_lambda):
     for seed in range(10):
         arrays = random_episodes(np.random.default_rng(seed), 60)
-        expected = slow_gae(*arrays, gamma, gae_lambda)
+        expected = oracles.gae(*arrays, gamma, gae_lambda)
         np.testing.assert_allclose(gae(*arrays, gamma=gamma, gae_lambda=gae_lambda), expected, rtol=0, atol=1e-12)
 
 
@@ -60,7 +46,7 @@ def test_gae_of_several_environments_is_gae_of_each():
     together = gae(*arrays, gamma=0.99, gae_lambda=0.95)
     assert together.shape == (40, 3)
     for e in range(3):
-        expected = slow_gae(*(array[:, e] for array in arrays), 0.99, 0.95)
+        expected = oracles.gae(*(array[:, e] for array in arrays), 0.99, 0.95)
         np.testing.assert_allclose(together[:, e], expected, rtol=0, atol=1e-12)
 
 
@@ -210,7 +196,7 @@ def make_records(kind, n, policy, seed=0):
         observations = generator.standard_normal((n, *SPACES[kind][1].shape)).astype(np.float32)
     inference = Inference(policy)
     actions = inference.act(observations, generator)
-    log_probs, values = inference.evaluate(observations, actions)
+    log_probs, values = inference.log_probs(inference.outputs(observations), actions), inference.values(observations)
     advantages = generator.standard_normal(n).astype(dtype)
     return Records(
         observations=observations,
@@ -224,36 +210,6 @@ def make_records(kind, n, policy, seed=0):
         advantages=advantages,
         returns=values + advantages,
     )
-
-
-def plain_torch(policy, records, epochs, config):
-    """PPO as one would write it down; yields losses and gradients before each step."""
-    parameters = list(policy.parameters())
-    if config.optimizer == "sgd":
-        optimizer = torch.optim.SGD(parameters, lr=config.learning_rate)
-    else:
-        optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, eps=1e-5)
-    tensors = {name: torch.from_numpy(array) for name, array in records.arrays().items()}
-    for order in epochs:
-        for start in range(0, len(order), config.batch_size):
-            batch = torch.from_numpy(order[start : start + config.batch_size])
-            if config.drop_short_minibatch and 0 < start and len(batch) < config.batch_size:
-                continue
-            log_probs, values, entropy = policy.evaluate(tensors["observations"][batch], tensors["actions"][batch])
-            advantages = tensors["advantages"][batch]
-            if config.normalize_advantage and len(batch) > 1:
-                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-            ratio = (log_probs - tensors["log_probs"][batch]).exp()
-            clipped = ratio.clamp(1 - config.clip_range, 1 + config.clip_range)
-            policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
-            value_loss = ((values - tensors["returns"][batch]) ** 2).mean()
-            optimizer.zero_grad()
-            (policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy.mean()).backward()
-            gradient = torch.cat([p.grad.ravel() for p in parameters]).numpy().copy()
-            yield policy_loss.item(), value_loss.item(), gradient
-            if config.max_grad_norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
-            optimizer.step()
 
 
 @pytest.mark.parametrize("kind", SPACES)
@@ -270,7 +226,7 @@ def test_a_round_equals_plain_torch(kind, settings):
     learner, twin = Learner(make(kind), config), make(kind)
     records = make_records(kind, 330, twin)
     epochs = [np.random.default_rng(k).permutation(330) for k in range(3)]
-    expected = plain_torch(twin, records, epochs, config)
+    expected = oracles.plain_torch(twin, records, epochs, config)
     steps = 0
     for step in learner.steps(records, epochs):
         policy_loss, value_loss, gradient = next(expected)
@@ -319,7 +275,8 @@ def test_a_loss_that_is_not_finite_stops_at_once_and_says_where(kind, field, val
         records.advantages[130] = -1e3  # a positive one would be clipped
     steps = []
     with pytest.raises(TrainingError, match=r"^update 3: .*not finite$"):
-        learner.update(records, [np.arange(256)], before_step=steps.append)
+        for step in learner.steps(records, [np.arange(256)]):
+            steps.append(step)
     assert len(steps) == 2
     assert np.isfinite(learner.parameters.vector).all()
 
@@ -333,15 +290,13 @@ def test_a_gradient_that_overflows_stops_as_well():
     assert np.isfinite(learner.parameters.vector).all()
 
 
-def test_before_step_sees_the_gradient_and_the_old_parameters():
+def test_a_step_is_seen_with_its_gradient_and_the_old_parameters():
     learner = Learner(make("vector"), PPOConfig(learning_rate=0.1, max_grad_norm=None))
     records = make_records("vector", 128, learner.policy)
     seen = []
-
-    def note(step):
+    for step in learner.steps(records, [np.arange(128)]):
+        assert step.learning_rate == 0.1
         seen.append((step.index, step.batch, learner.parameters.vector.copy(), learner.parameters.gradient.copy()))
-
-    assert learner.update(records, [np.arange(128)], note) == 2
     (i, first_batch, start, gradient), (j, second_batch, middle, _) = seen
     assert (i, j) == (0, 1)
     np.testing.assert_array_equal(np.concatenate([first_batch, second_batch]), np.arange(128))
@@ -399,7 +354,7 @@ def test_collect_records_what_happened(kind):
     np.testing.assert_allclose(records.values, values, rtol=0, atol=1e-12)
     np.testing.assert_allclose(records.next_values, next_values, rtol=0, atol=1e-12)
     ended = records.terminated, records.truncated
-    expected = slow_gae(records.rewards, values.numpy(), next_values, *ended, config.gamma, config.gae_lambda)
+    expected = oracles.gae(records.rewards, values.numpy(), next_values, *ended, config.gamma, config.gae_lambda)
     np.testing.assert_allclose(records.advantages, expected, rtol=0, atol=1e-11)
     np.testing.assert_allclose(records.returns, records.advantages + records.values, rtol=0, atol=1e-12)
     assert len(records) == 16

@@ -29,11 +29,11 @@ from rl_influence.selection import Selection, drop_most_negative, score
 from sb3_models import Toy, by_record, collected, gradient
 
 NAMES = {  # ours -> Stable-Baselines3's
-    "policy.0": "mlp_extractor.policy_net.0",
-    "policy.2": "mlp_extractor.policy_net.2",
+    "policy_net.0": "mlp_extractor.policy_net.0",
+    "policy_net.2": "mlp_extractor.policy_net.2",
     "action_head": "action_net",
-    "value.0": "mlp_extractor.value_net.0",
-    "value.2": "mlp_extractor.value_net.2",
+    "value_net.0": "mlp_extractor.value_net.0",
+    "value_net.2": "mlp_extractor.value_net.2",
     "value_head": "value_net",
 }
 

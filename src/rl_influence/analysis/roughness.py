@@ -28,8 +28,7 @@ NEIGHBOURS = (20, 50, 100)  # u; the paper says 20 to 100
 @torch.no_grad()
 def embeddings(policy: ActorCritic, observations: np.ndarray) -> np.ndarray:
     """Activations of the policy's last hidden layer, (n, 64)."""
-    inputs = policy.inputs(torch.from_numpy(np.ascontiguousarray(observations)))
-    return policy.policy(policy.features(inputs)).numpy()
+    return policy.embedding(torch.from_numpy(np.ascontiguousarray(observations))).numpy()
 
 
 def roughness(

@@ -9,10 +9,13 @@ not change within it: their probabilities are computed once and remembered.
 from __future__ import annotations
 
 import numpy as np
+import torch
 
-from rl_influence.ppo.kernels import MLPKernel
+from rl_influence.ppo.kernels import Network, is_supported, log_prob_gradient
 from rl_influence.ppo.networks import ActorCritic
 from rl_influence.ppo.records import is_repeatable
+
+CHUNK = 256  # observations that pass the network together: activations for 84x84 pixels then stay near 15 MB
 
 
 class Inference:
@@ -20,8 +23,9 @@ class Inference:
 
     def __init__(self, policy: ActorCritic):
         self.policy = policy
-        self.kernel = MLPKernel(policy)
-        self.std = None if policy.discrete else np.exp(policy.log_std.weight.detach().numpy())
+        self.network = Network(policy) if is_supported(policy) else None
+        self.log_std = None if policy.discrete else policy.log_std.weight.detach().numpy()
+        self.std = None if policy.discrete else np.exp(self.log_std)
         self._remembered: dict[bytes, np.ndarray] = {}
 
     def noise(self, n: int, generator: np.random.Generator) -> np.ndarray:
@@ -30,19 +34,24 @@ class Inference:
 
     def outputs(self, observations: np.ndarray) -> np.ndarray:
         """Distribution parameters, (n, k)."""
-        return self.kernel.outputs(self.kernel.encode(observations))
+        if self.network:
+            return self.network.outputs(self.network.encode(observations))
+        return self._by_torch(self.policy.distribution_parameters, observations)
 
     def values(self, observations: np.ndarray) -> np.ndarray:
         """V(s), (n,)."""
-        return self.kernel.values(self.kernel.encode(observations))
+        if self.network:
+            return self.network.values(self.network.encode(observations))
+        return self._by_torch(self.policy.values, observations)
+
+    @torch.no_grad()
+    def _by_torch(self, function, observations: np.ndarray) -> np.ndarray:
+        chunks = torch.from_numpy(np.ascontiguousarray(observations)).split(CHUNK)
+        return np.concatenate([function(chunk).numpy() for chunk in chunks])
 
     def log_probs(self, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """log pi(a|s) of raw actions given the distribution's parameters, (n,)."""
-        return self.kernel.log_prob_gradient(outputs, actions)[0]
-
-    def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log pi(a|s) of raw actions, and V(s): each (n,)."""
-        return self.log_probs(self.outputs(observations), actions), self.values(observations)
+        return log_prob_gradient(outputs, actions, self.log_std)[0]
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Sampled raw actions for a batch of observations: (n,) integers or (n, dims)."""

@@ -1,21 +1,26 @@
-"""The two tanh MLPs of an actor-critic by hand, in numpy.
+"""An accelerator: the gradient of an objective by hand, in numpy, for the networks that most of the paper's runs train.
 
 For two 64-64 networks and mini-batches of 64 the cost of an update is call overhead, not arithmetic: these lines of
-calculus take a quarter of the time of autograd. They read and write the memory of the torch module's own parameters,
-and the tests compare every gradient with autograd in float64. A feature extractor below them is left to autograd.
+calculus take a sixth of autograd's time. With MiniGrid's convolutions, whose patches are laid out once a round and only
+for images that differ, they take a fifth. They read and write the memory of the torch module's own parameters, say
+strictly what they support, and are compared with autograd where they are used (`learner`), and in float64 by the tests.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from rl_influence.ppo.networks import LOG_2PI, ActorCritic, OneHot
+from rl_influence.ppo.networks import LOG_2PI, ActorCritic, Flatten, LogStd, OneHot, ScaledImage, check_states
+from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient, prepared
+from rl_influence.ppo.records import Records, distinct_observations
 
-CHUNK = 256  # images that pass the extractor together: activations for 84x84 pixels then stay near 15 MB
+Layers = list[tuple[np.ndarray, np.ndarray]]  # weight (outputs, inputs) and bias of each linear layer
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class FlatParameters:
@@ -27,12 +32,32 @@ class FlatParameters:
     """
 
     def __init__(self, module: nn.Module):
+        self.module = module
         named = dict(module.named_parameters())
         self.shapes = {name: tuple(parameter.shape) for name, parameter in named.items()}
         self.vector = np.concatenate([parameter.detach().numpy().ravel() for parameter in named.values()])
         self.gradient = np.zeros_like(self.vector)
+        self.bind()
+
+    def bind(self) -> None:
+        """Makes the vector the module's memory again, with the module's values: after `module.double().float()`, say,
+        or another `FlatParameters`, it is not.
+
+        Raises:
+            ValueError: if the module's parameters have other names, shapes or another dtype by now.
+        """
+        named, dtype = dict(self.module.named_parameters()), torch.from_numpy(self.vector).dtype
+        if {name: tuple(p.shape) for name, p in named.items()} != self.shapes or {p.dtype for p in named.values()} != {
+            dtype
+        }:
+            raise ValueError(
+                f"the parameters of {type(self.module).__name__} are no longer the {dtype} ones that were to be "
+                "trained; make a new learner"
+            )
         for parameter, view in zip(named.values(), self.views(self.vector).values(), strict=True):
-            parameter.data = torch.from_numpy(view)
+            if parameter.data_ptr() != view.ctypes.data:
+                view[...] = parameter.detach().numpy()
+                parameter.data = torch.from_numpy(view)
 
     def views(self, vector: np.ndarray) -> dict[str, np.ndarray]:
         """Parameter name -> view of `vector` in the parameter's shape."""
@@ -44,135 +69,298 @@ class FlatParameters:
         return views
 
 
-class MLPKernel:
-    """Forward and backward passes of an `ActorCritic`'s two heads; its parameters are read at each call, not copied."""
+def is_supported(policy: nn.Module) -> bool:
+    """Whether `Network` computes what this module does: an `ActorCritic` as `make_policy` builds it from tanh layers,
+    on integers, vectors, or images through `Convolutions`, with nothing changed about it since."""
+    if type(policy) is not ActorCritic or type(policy.log_std) not in (LogStd, type(None)):
+        return False
+    if type(policy.encode) is ScaledImage:
+        if not _is_convolutional(policy.features):
+            return False
+    elif type(policy.encode) not in (OneHot, Flatten) or type(policy.features) is not nn.Identity:
+        return False
+    heads = ((policy.policy_net, policy.action_head), (policy.value_net, policy.value_head))
+    if not all(type(trunk) is nn.Sequential and _is_tanh_chain([*trunk, head]) for trunk, head in heads):
+        return False
+    parameters = [parameter for _, parameter in policy.named_parameters(remove_duplicate=False)]
+    as_made = all(map(_as_made, policy.modules())) and all(map(_trained_here, parameters))
+    return as_made and len(parameters) == len({*map(id, parameters)})  # none are tied
+
+
+def _is_convolutional(features: nn.Module) -> bool:
+    layers = [*features] if type(features) is nn.Sequential else []
+    convolutions, rest = layers[:-3:2], layers[-3:]
+    return (
+        len(layers) > 3
+        and [type(layer) for layer in layers[1:-3:2]] == [nn.ReLU] * len(convolutions)
+        and [type(layer) for layer in rest] == [nn.Flatten, nn.Linear, nn.ReLU]
+        and (rest[0].start_dim, rest[0].end_dim) == (1, -1)
+        and rest[1].bias is not None
+        and all(map(_is_small, convolutions))
+    )
+
+
+def _is_small(layer: nn.Module) -> bool:
+    """A convolution without stride, padding and the like; those of larger images are torch's business."""
+    return (
+        type(layer) is nn.Conv2d
+        and layer.bias is not None
+        and layer.padding_mode == "zeros"
+        and ((layer.stride, layer.padding, layer.dilation, layer.groups) == ((1, 1), (0, 0), (1, 1), 1))
+    )
+
+
+def _is_tanh_chain(layers: list[nn.Module]) -> bool:
+    linear, between = layers[::2], layers[1::2]
+    return (
+        len(linear) == len(between) + 1
+        and all(type(layer) is nn.Tanh for layer in between)
+        and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
+        and all(a.out_features == b.in_features for a, b in zip(linear, linear[1:], strict=False))
+    )
+
+
+def _as_made(module: nn.Module) -> bool:
+    """No hooks, and no method replaced on the instance."""
+    own = vars(module)
+    return not any(own[name] for name in HOOKS) and not any(callable(getattr(type(module), name, None)) for name in own)
+
+
+def _trained_here(parameter: nn.Parameter) -> bool:
+    return (
+        parameter.requires_grad
+        and parameter.device.type == "cpu"
+        and parameter.dtype in (torch.float32, torch.float64)
+        and parameter.is_contiguous()
+        and not parameter._backward_hooks
+    )
+
+
+class Network:
+    """Forward and backward passes of a policy of `is_supported`, whose memory it reads."""
 
     def __init__(self, policy: ActorCritic):
-        self.policy = policy
         weights = {name: parameter.detach().numpy() for name, parameter in policy.named_parameters()}
-        self.actor = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in ACTOR]
-        self.critic = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in CRITIC]
+        parts = ((policy.policy_net, "policy_net", "action_head"), (policy.value_net, "value_net", "value_head"))
+        self.names = [[*(f"{part}.{2 * i}" for i in range(len(trunk) // 2)), head] for trunk, part, head in parts]
+        self.actor, self.critic = (
+            [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names] for names in self.names
+        )
         self.log_std = weights.get("log_std.weight")
         self.dtype = self.actor[0][0].dtype
-        self.one_hot = np.eye(policy.encode.n, dtype=self.dtype) if isinstance(policy.encode, OneHot) else None
+        self.one_hot = np.eye(policy.encode.n, dtype=self.dtype) if type(policy.encode) is OneHot else None
+        self.extractor = Convolutions(policy, weights) if type(policy.encode) is ScaledImage else None
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """The heads' inputs (n, n_features): one-hot or float vectors, or the features of images."""
+        """What the first layers take, a row for each observation."""
         if self.one_hot is not None:
+            check_states(observations, len(self.one_hot))
             return self.one_hot[observations]
-        if self.policy.is_mlp:
-            return observations.astype(self.dtype).reshape(len(observations), math.prod(observations.shape[1:]))
-        with torch.no_grad():
-            chunks = torch.from_numpy(np.ascontiguousarray(observations)).split(CHUNK)
-            return np.concatenate([self.policy.features(self.policy.inputs(chunk)).numpy() for chunk in chunks])
+        if self.extractor:
+            return self.extractor.encode(observations, self.dtype)
+        return observations.astype(self.dtype).reshape(len(observations), math.prod(observations.shape[1:]))
 
     def outputs(self, inputs: np.ndarray) -> np.ndarray:
         """Logits or means (n, k)."""
-        return forward(inputs, self.actor)[-1]
+        return forward(self._features(inputs)[0], self.actor)[-1]
 
     def values(self, inputs: np.ndarray) -> np.ndarray:
         """V(s), (n,)."""
-        return forward(inputs, self.critic)[-1][:, 0]
+        return forward(self._features(inputs)[0], self.critic)[-1][:, 0]
 
-    def log_prob_gradient(
-        self, outputs: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """log pi(a|s) (n,), its derivatives by the outputs (n, k), and by log_std (n, dims) or None."""
-        if self.log_std is None:
-            log_probs = log_softmax(outputs)
-            chosen = (np.arange(len(actions)), actions)
-            derivative = -np.exp(log_probs)
-            derivative[chosen] += 1
-            return log_probs[chosen], derivative, None
-        scaled = (actions - outputs) * np.exp(-self.log_std)
-        log_probs = (-0.5 * scaled**2 - self.log_std - 0.5 * LOG_2PI).sum(-1)
-        return log_probs, scaled * np.exp(-self.log_std), scaled**2 - 1
+    def forward(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple]:
+        """Outputs (n, k), values (n,), and what `backward` needs."""
+        features, below = self._features(inputs)
+        actor, critic = forward(features, self.actor), forward(features, self.critic)
+        return actor[-1], critic[-1][:, 0], (actor, critic, below)
 
-    def ppo_gradient(
-        self,
-        inputs: np.ndarray,
-        rows: np.ndarray | None,
-        actions: np.ndarray,
-        old_log_probs: np.ndarray,
-        advantages: np.ndarray,
-        returns: np.ndarray,
-        *,
-        clip_range: float,
-        value_coef: float,
-        entropy_coef: float,
-        out: dict[str, np.ndarray],
-    ) -> tuple[float, float, np.ndarray]:
-        """Gradient of PPO's loss on one mini-batch, written to `out` (parameter name -> array).
+    def backward(self, tape: tuple, by_outputs: np.ndarray, by_values: np.ndarray, out: dict[str, np.ndarray]) -> None:
+        """Writes the gradients to `out`, from the derivatives by outputs (n, k) and values (n,)."""
+        actor, critic, below = tape
+        by_actor = backward(actor, by_outputs, self.actor, self.names[0], out)
+        by_critic = backward(critic, by_values[:, None], self.critic, self.names[1], out)
+        if self.extractor:
+            by_features = by_actor @ self.actor[0][0] + by_critic @ self.critic[0][0]
+            self.extractor.backward(below, actor[0], by_features, out)
 
-        Args:
-            inputs: (m, n_features).
-            rows: (n,) each record's row of `inputs`; None: record i has row i.
+    def _features(self, inputs: np.ndarray) -> tuple[np.ndarray, Any]:
+        return self.extractor.forward(inputs) if self.extractor else (inputs, None)
 
-        Returns:
-            policy loss, value loss, and the derivative by the inputs if a feature extractor needs it, else None.
-        """
-        n = len(actions)
-        actor, critic = forward(inputs, self.actor), forward(inputs, self.critic)
-        outputs, values = actor[-1], critic[-1][:, 0]
+
+class Convolutions:
+    """Small images through convolutions with ReLU, and one linear layer with ReLU; channels last throughout."""
+
+    def __init__(self, policy: ActorCritic, weights: dict[str, np.ndarray]):
+        *convolutions, _, linear, _ = policy.features
+        self.channels_last = policy.encode.channels_last
+        self.sizes = [layer.kernel_size for layer in convolutions[::2]]
+        self.names = [f"features.{2 * i}" for i in range(len(self.sizes))] + [f"features.{len(convolutions) + 1}"]
+        self.layers = [
+            (weights[f"{name}.weight"].reshape(len(weights[f"{name}.bias"]), -1), weights[f"{name}.bias"])
+            for name in self.names
+        ]
+
+    def encode(self, images: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """The first layer's patches, which do not change while it trains."""
+        scaled = images.astype(dtype) / 255
+        return _patches(scaled if self.channels_last else scaled.transpose(0, 2, 3, 1), self.sizes[0])
+
+    def forward(self, patches: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+        """Features (n, n_features), and each layer's inputs (rows, inputs) and activations."""
+        tape = []
+        for depth, ((weight, bias), size) in enumerate(zip(self.layers[:-1], self.sizes, strict=True)):
+            patches = _patches(tape[-1][1], size) if depth else patches
+            rows = patches.reshape(-1, patches.shape[-1])
+            tape.append((rows, np.maximum(rows @ weight.T + bias, 0).reshape(*patches.shape[:3], len(bias))))
+        flat = tape[-1][1].transpose(0, 3, 1, 2).reshape(len(patches), len(self.layers[-1][0].T))  # in torch's order
+        weight, bias = self.layers[-1]
+        return np.maximum(flat @ weight.T + bias, 0), [*tape, (flat, None)]
+
+    def backward(
+        self, tape: list[tuple], features: np.ndarray, by_features: np.ndarray, out: dict[str, np.ndarray]
+    ) -> None:
+        """Writes the gradients to `out`, from the derivative by the features."""
+        by_output = by_features * (features > 0)
+        for depth in range(len(self.layers) - 1, -1, -1):
+            name, weight, rows = self.names[depth], self.layers[depth][0], tape[depth][0]
+            np.matmul(by_output.T, rows, out=out[f"{name}.weight"].reshape(weight.shape))
+            by_output.sum(0, out=out[f"{name}.bias"])
+            if depth:
+                activations = tape[depth - 1][1]
+                n, height, width, channels = activations.shape
+                if depth == len(self.layers) - 1:
+                    by_input = (by_output @ weight).reshape(n, channels, height, width).transpose(0, 2, 3, 1)
+                else:
+                    by_input = _fold(by_output @ weight, activations.shape, self.sizes[depth])
+                by_output = (by_input * (activations > 0)).reshape(-1, channels)
+
+
+def _patches(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Images (n, height, width, channels) -> what a convolution sees at each place, (n, ..., ..., channels * area)."""
+    windows = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
+    return windows.reshape(*windows.shape[:3], math.prod(windows.shape[3:]))
+
+
+def _fold(by_patches: np.ndarray, shape: tuple[int, ...], size: tuple[int, int]) -> np.ndarray:
+    """Derivative by the images of `shape` from that by their patches."""
+    n, height, width, channels = shape
+    (h, w), by_images = size, np.zeros(shape, by_patches.dtype)
+    by_patches = by_patches.reshape(n, height - h + 1, width - w + 1, channels, h, w)
+    for i in range(h):
+        for j in range(w):
+            by_images[:, i : height - h + 1 + i, j : width - w + 1 + j] += by_patches[..., i, j]
+    return by_images
+
+
+class ByHand:
+    """The gradient of `ClippedPPO` or `PolicyGradient` on mini-batches of one round's records.
+
+    Args:
+        out: parameter name -> array that each call writes the gradient of the loss to, which is to be minimised.
+    """
+
+    def __init__(self, objective: PolicyGradient, policy: ActorCritic, records: Records, out: dict[str, np.ndarray]):
+        self.objective, self.out, self.network = objective, out, Network(policy)
+        held, names = vars(records), ("actions", "log_probs", "advantages", "returns", "weights")
+        self.batch = Batch(**{name: held[name] for name in names if name in held})
+        # Records that share an observation share its passes: in a grid a mini-batch of 64 has some 10 different ones.
+        distinct, self.rows = distinct_observations(records.observations)
+        self.inputs, self.shared = self.network.encode(distinct), len(distinct) < len(records)
+
+    @staticmethod
+    def supports(objective: Objective, policy: nn.Module) -> bool:
+        """Whether this computes that objective of that policy."""
+        return type(objective) in (ClippedPPO, PolicyGradient) and is_supported(policy)
+
+    def __call__(self, indices: np.ndarray) -> tuple[float, float]:
+        """Policy loss and value loss of the records with these indices."""
+        network, objective, n = self.network, self.objective, len(indices)
+        batch = prepared(objective, self.batch[indices])
+        needed, rows = np.unique(self.rows[indices], return_inverse=True) if self.shared else (indices, None)
+        outputs, values, tape = network.forward(self.inputs[needed])
         if rows is not None:
             outputs, values = outputs[rows], values[rows]
-        log_probs, by_outputs, by_log_std = self.log_prob_gradient(outputs, actions)
-        ratio = np.exp(log_probs - old_log_probs)
-        # the clipped branch is the smaller one, and flat, exactly where the ratio has moved too far in A's direction
-        flat = np.where(advantages > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
-        clipped = np.minimum(np.maximum(ratio, 1 - clip_range), 1 + clip_range)
-        surrogate = advantages * np.where(flat, clipped, ratio)
-        by_log_prob = (np.where(flat, 0, surrogate) / -n)[:, None]
+        log_probs, by_outputs, by_log_std = log_prob_gradient(outputs, batch.actions, network.log_std)
+        terms, by_log_prob = surrogate(objective, log_probs, batch)
+        error = values - batch.returns
+        by_log_prob, by_values = by_log_prob / -n, (2 * objective.value_coef / n) * error
+        by_entropy = np.full(n, objective.entropy_coef / -n, network.dtype)
+        if hasattr(batch, "weights"):
+            weights = batch.weights.astype(network.dtype)
+            by_log_prob, by_values, by_entropy = by_log_prob * weights, by_values * weights, by_entropy * weights
+        by_log_prob, by_entropy = by_log_prob[:, None], by_entropy[:, None]
         by_outputs *= by_log_prob
         if by_log_std is not None:
-            out["log_std.weight"][:] = (by_log_prob * by_log_std).sum(0) - entropy_coef
-        elif entropy_coef:
+            self.out["log_std.weight"][:] = (by_log_prob * by_log_std + by_entropy).sum(0)
+        elif objective.entropy_coef:
             log_p = log_softmax(outputs)
             p = np.exp(log_p)
-            by_outputs += (entropy_coef / n) * p * (log_p - (p * log_p).sum(-1, keepdims=True))
-        error = values - returns
-        by_values = (2 * value_coef / n) * error[:, None]
+            by_outputs -= by_entropy * p * (log_p - (p * log_p).sum(-1, keepdims=True))
         if rows is not None:  # records that share a row share its backward pass
-            shares = (rows == np.arange(len(inputs))[:, None]).astype(self.dtype)
+            shares = (rows == np.arange(len(needed))[:, None]).astype(network.dtype)
             by_outputs, by_values = shares @ by_outputs, shares @ by_values
-        by_actor = backward(inputs, actor, by_outputs, self.actor, ACTOR, out)
-        by_critic = backward(inputs, critic, by_values, self.critic, CRITIC, out)
-        by_inputs = None if self.policy.is_mlp else by_actor @ self.actor[0][0] + by_critic @ self.critic[0][0]
-        return -float(surrogate.sum()) / n, float(error @ error) / n, by_inputs
+        network.backward(tape, by_outputs, by_values, self.out)
+        return -float(terms.sum()) / n, float(error @ error) / n
 
 
-ACTOR = ("policy.0", "policy.2", "action_head")
-CRITIC = ("value.0", "value.2", "value_head")
-Layers = list[tuple[np.ndarray, np.ndarray]]
+def surrogate(objective: PolicyGradient, log_probs: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """The objective's terms of the policy, and their derivatives by log pi, each (n,)."""
+    advantages = batch.advantages
+    if type(objective) is PolicyGradient:
+        return advantages * log_probs, advantages
+    ratio = np.exp(log_probs - batch.log_probs)
+    low, high = 1 - objective.clip_range, 1 + objective.clip_range
+    # the clipped branch is the smaller one, and flat, exactly where the ratio has moved too far in A's direction
+    flat = np.where(advantages > 0, ratio > high, ratio < low)
+    terms = advantages * np.where(flat, np.minimum(np.maximum(ratio, low), high), ratio)
+    return terms, np.where(flat, 0, terms)
+
+
+def log_prob_gradient(
+    outputs: np.ndarray, actions: np.ndarray, log_std: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """log pi(a|s) (n,), its derivatives by the outputs (n, k), and by log_std (n, dims) or None.
+
+    Raises:
+        ValueError: for actions of another shape, which would be broadcast.
+    """
+    wanted = outputs.shape[:1] if log_std is None else outputs.shape
+    if actions.shape != wanted:
+        raise ValueError(f"actions of shape {wanted} are needed, not {actions.shape}")
+    if log_std is None:
+        log_probs = log_softmax(outputs)
+        chosen = (np.arange(len(actions)), actions)
+        derivative = -np.exp(log_probs)
+        derivative[chosen] += 1
+        return log_probs[chosen], derivative, None
+    scaled = (actions - outputs) * np.exp(-log_std)
+    log_probs = (-0.5 * scaled**2 - log_std - 0.5 * LOG_2PI).sum(-1)
+    return log_probs, scaled * np.exp(-log_std), scaled**2 - 1
 
 
 def forward(inputs: np.ndarray, layers: Layers) -> list[np.ndarray]:
-    """Activations of each layer: tanh, tanh, linear."""
-    (w1, b1), (w2, b2), (w3, b3) = layers
-    first = np.tanh(inputs @ w1.T + b1)
-    second = np.tanh(first @ w2.T + b2)
-    return [first, second, second @ w3.T + b3]
+    """The activations below each layer, then the last one's output: tanh, ..., tanh, linear."""
+    found = [inputs]
+    for weight, bias in layers[:-1]:
+        found.append(np.tanh(found[-1] @ weight.T + bias))
+    weight, bias = layers[-1]
+    return [*found, found[-1] @ weight.T + bias]
 
 
 def backward(
-    inputs: np.ndarray,
-    activations: list[np.ndarray],
-    by_output: np.ndarray,
-    layers: Layers,
-    names: tuple[str, ...],
-    out: dict[str, np.ndarray],
+    activations: list[np.ndarray], by_output: np.ndarray, layers: Layers, names: list[str], out: dict[str, np.ndarray]
 ) -> np.ndarray:
     """Gradients by weights and biases, written to `out`, from the derivative by the output (n, k).
 
     Returns:
-        The derivative by the first layer before its tanh, (n, 64).
+        The derivative by the first layer's output.
     """
-    below = [inputs, *activations[:-1]]
-    for depth in (2, 1, 0):
-        np.matmul(by_output.T, below[depth], out=out[f"{names[depth]}.weight"])
+    for depth in range(len(layers) - 1, -1, -1):
+        below = activations[depth]
+        np.matmul(by_output.T, below, out=out[f"{names[depth]}.weight"])
         by_output.sum(0, out=out[f"{names[depth]}.bias"])
         if depth:
-            by_output = (by_output @ layers[depth][0]) * (1 - below[depth] ** 2)
+            by_output = (by_output @ layers[depth][0]) * (1 - below**2)
     return by_output
 
 

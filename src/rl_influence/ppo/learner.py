@@ -1,22 +1,24 @@
-"""PPO (Schulman et al. 2017) as Stable-Baselines3 does it: the clipped loss and the update of one round.
+"""One round's update, as Stable-Baselines3 does it: mini-batches, the objective's gradient, clipping, the optimiser.
 
-It differs in mechanism, not in numbers: parameters, gradients and optimiser state are single flat vectors, and the
-loss is differentiated by hand (`kernels`). The tests compare losses, gradients and weights with Stable-Baselines3 over
-whole rounds.
+It differs in mechanism, not in numbers: parameters, gradients and optimiser state are single flat vectors, and an
+accelerator takes the place of autograd where it supports objective and policy (`kernels`). The tests compare losses,
+gradients and weights with Stable-Baselines3 over whole rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rl_influence.config import PPOConfig
-from rl_influence.ppo.kernels import FlatParameters, MLPKernel
-from rl_influence.ppo.networks import ActorCritic
-from rl_influence.ppo.objective import Step, normalize
-from rl_influence.ppo.records import Records, TrainingError, distinct_observations
+from rl_influence.ppo.kernels import ByHand, FlatParameters
+from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient, Step, prepared, replaced
+from rl_influence.ppo.records import Records, TrainingError
 
 
 class Optimizer:
@@ -69,8 +71,55 @@ def minibatches(order: np.ndarray, batch_size: int, *, drop_short: bool) -> list
     return batches
 
 
+def objective_of(config: PPOConfig) -> PolicyGradient:
+    """What training with these hyperparameters maximises."""
+    return ClippedPPO(
+        clip_range=config.clip_range,
+        normalize=config.normalize_advantage,
+        value_coef=config.value_coef,
+        entropy_coef=config.entropy_coef,
+    )
+
+
+class Autograd:
+    """The gradient of any objective of any policy on mini-batches of records.
+
+    Args:
+        out: parameter name -> array that each call writes the gradient of the loss to, which is to be minimised;
+            zeros for what is frozen or not reached.
+    """
+
+    def __init__(self, objective: Objective, policy: nn.Module, records: Any, out: dict[str, np.ndarray]):
+        self.objective, self.policy, self.out = objective, policy, out
+        self.records = Batch(**vars(records)) if isinstance(records, Records) else records
+
+    def __call__(self, indices: np.ndarray) -> tuple[float, float]:
+        """Policy loss and value loss of the records with these indices; an objective of one's own is all policy."""
+        objective, batch = self.objective, prepared(self.objective, self.records[indices])
+        if isinstance(objective, PolicyGradient):
+            parts = objective.parts(self.policy, batch)
+            terms = objective.weighed(*parts, batch)
+            losses = [0.0 if part is None else part.detach().mean().item() for part in parts[:2]]
+            losses[0] *= -1
+        else:
+            terms = objective(self.policy, batch)
+            losses = [-terms.detach().mean().item(), 0.0]
+        named = dict(self.policy.named_parameters())
+        trained = [name for name, parameter in named.items() if parameter.requires_grad]
+        found = torch.autograd.grad(-terms.mean(), [named[name] for name in trained], allow_unused=True)
+        gradients = dict(zip(trained, found, strict=True))
+        for name, array in self.out.items():
+            gradient = gradients.get(name)
+            array[...] = 0 if gradient is None else gradient.numpy()
+        return losses[0], losses[1]
+
+
 class Learner:
     """A policy together with its optimiser: everything that one run trains.
+
+    Args:
+        policy: any module that the objective can be computed with.
+        objective: default that of the configuration.
 
     Attributes:
         policy: the torch module.
@@ -78,22 +127,21 @@ class Learner:
         optimizer: SGD or Adam.
     """
 
-    def __init__(self, policy: ActorCritic, config: PPOConfig):
+    def __init__(self, policy: nn.Module, config: PPOConfig, objective: Objective | None = None):
         self.policy, self.config = policy, config
+        self.objective = objective or objective_of(config)
         self.parameters = FlatParameters(policy)
         self.optimizer = Optimizer(self.parameters, config)
         self.gradients = self.parameters.views(self.parameters.gradient)
-        self.kernel = MLPKernel(policy)
+        self._updates = 0
 
-    def update(
-        self, records: Records, epochs: Iterable[np.ndarray], before_step: Callable[[Step], None] | None = None
-    ) -> int:
-        """One round of PPO.
+    def update(self, records: Records, epochs: Iterable[np.ndarray], weights: np.ndarray | None = None) -> int:
+        """One round.
 
         Args:
             records: the round's buffer.
             epochs: record indices of each epoch, in order.
-            before_step: called with gradients computed and the parameters not yet moved.
+            weights: (n,) of each record of the buffer in the objective; None: 1.
 
         Returns:
             The number of optimisation steps.
@@ -101,64 +149,58 @@ class Learner:
         Raises:
             TrainingError: at the first loss or gradient that is not finite.
         """
-        count = 0
-        for step in self.steps(records, epochs):
-            if before_step:
-                before_step(step)
-            count += 1
-        return count
+        return sum(1 for _ in self.steps(records, epochs, weights))
 
-    def steps(self, records: Records, epochs: Iterable[np.ndarray]) -> Iterator[Step]:
+    def steps(
+        self, records: Records, epochs: Iterable[np.ndarray], weights: np.ndarray | None = None
+    ) -> Iterator[Step]:
         """The round's optimisation steps: yields each with the parameters still before it, then takes it."""
         config, index = self.config, 0
-        gradient_of = self._gradient(records)
+        batch = records if weights is None else replaced(records, weights=weights)
+        self.parameters.bind()
+        accelerated = ByHand.supports(self.objective, self.policy)
+        gradient_of = (ByHand if accelerated else Autograd)(self.objective, self.policy, batch, self.gradients)
         for order in epochs:
-            for batch in minibatches(order, config.batch_size, drop_short=config.drop_short_minibatch):
+            for indices in minibatches(order, config.batch_size, drop_short=config.drop_short_minibatch):
                 with np.errstate(over="ignore", invalid="ignore"):  # reported below, with the place
-                    policy_loss, value_loss = gradient_of(batch)
+                    policy_loss, value_loss = gradient_of(indices)
                     norm = float(np.sqrt(self.parameters.gradient @ self.parameters.gradient))
                 if not np.isfinite(policy_loss + value_loss + norm):
                     raise TrainingError(
                         f"update {index + 1}: policy loss {policy_loss:.4g}, value loss {value_loss:.4g}, "
                         f"gradient norm {norm:.4g}: not finite"
                     )
-                yield Step(batch, config.learning_rate, index, policy_loss, value_loss, norm)
+                self._updates += 1
+                # the 1st, 2nd, 4th, 8th, ... update of this learner: at the first one no ratio is clipped
+                if accelerated and self._updates & (self._updates - 1) == 0:
+                    compare(self.objective, self.policy, batch, indices, self.gradients)
+                yield Step(indices, config.learning_rate, index, policy_loss, value_loss, norm)
                 self.optimizer.step(norm)
                 index += 1
 
-    def _gradient(self, records: Records) -> Callable[[np.ndarray], tuple[float, float]]:
-        """A function that writes a mini-batch's gradient and returns its policy and value loss."""
-        config, kernel, policy = self.config, self.kernel, self.policy
-        # Records that share an observation share its passes: in a grid a mini-batch of 64 has some 10 different ones.
-        distinct, inverse = distinct_observations(records.observations)
-        inputs = kernel.encode(distinct) if policy.is_mlp else torch.from_numpy(distinct)
-        shared = len(distinct) < len(records)
-        extractor = dict(policy.features.named_parameters(prefix="features"))
 
-        def gradient(batch: np.ndarray) -> tuple[float, float]:
-            needed, rows = np.unique(inverse[batch], return_inverse=True) if shared else (batch, None)
-            if policy.is_mlp:
-                features = inputs[needed]
-            else:
-                tensor = policy.features(policy.inputs(inputs[torch.from_numpy(needed)]))
-                features = tensor.detach().numpy()
-            advantages = records.advantages[batch]
-            policy_loss, value_loss, by_features = kernel.ppo_gradient(
-                features,
-                rows,
-                records.actions[batch],
-                records.log_probs[batch],
-                normalize(advantages) if config.normalize_advantage else advantages,
-                records.returns[batch],
-                clip_range=config.clip_range,
-                value_coef=config.value_coef,
-                entropy_coef=config.entropy_coef,
-                out=self.gradients,
+def compare(
+    objective: Objective, policy: nn.Module, records: Any, indices: np.ndarray, found: dict[str, np.ndarray]
+) -> None:
+    """Compares an accelerator's gradient of one mini-batch with autograd's.
+
+    Raises:
+        TrainingError: names a parameter whose gradient is further from that in float64 than rounding explains.
+    """
+
+    def autograd(policy: nn.Module) -> dict[str, np.ndarray]:
+        gradients = {name: np.empty(tuple(p.shape), p.detach().numpy().dtype) for name, p in policy.named_parameters()}
+        Autograd(objective, policy, records, gradients)(indices)
+        return gradients
+
+    norm, expected = np.linalg.norm, autograd(policy)
+    floor = 1e-5 * max(norm(gradient) for gradient in expected.values())
+    wrong = [name for name, g in expected.items() if not norm(found[name] - g) <= 1e-3 * norm(g) + floor]
+    exact = autograd(copy.deepcopy(policy).double()) if wrong else {}
+    for name in wrong:
+        difference, rounding = norm(found[name] - exact[name]), norm(expected[name] - exact[name])
+        if not difference <= 10 * rounding + 1e-3 * norm(exact[name]):
+            raise TrainingError(
+                f"the accelerator's gradient of {name} is {difference:.3g} away from autograd's, which is "
+                f"{norm(exact[name]):.3g} long: {type(policy).__name__} is not what it was made for"
             )
-            if extractor:
-                by_parameters = torch.autograd.grad(tensor, list(extractor.values()), torch.from_numpy(by_features))
-                for name, part in zip(extractor, by_parameters, strict=True):
-                    self.gradients[name][...] = part.numpy()
-            return policy_loss, value_loss
-
-        return gradient

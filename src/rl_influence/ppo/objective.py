@@ -102,14 +102,23 @@ class PolicyGradient:
         return replaced(batch, advantages=normalize(batch.advantages)) if self.normalize else batch
 
     def __call__(self, policy: nn.Module, batch: Any) -> Tensor:
-        if self.value_coef or self.entropy_coef:
-            n, found = len(batch), policy.evaluate(*_inputs(policy, batch))
-            names = ("log_prob", "values", "entropy")
-            log_probs, values, entropy = (_shaped(name, x, n) for name, x in zip(names, found, strict=True))
-            error = values - _cast(batch.returns, values)
-            terms = self.surrogate(log_probs, batch) - self.value_coef * error**2 + self.entropy_coef * entropy
-        else:
-            terms = self.surrogate(log_prob(policy, batch), batch)
+        return self.weighed(*self.parts(policy, batch), batch)
+
+    def parts(self, policy: nn.Module, batch: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The policy's terms, (V(s_i) - R_i)^2 and entropies, each (n,); the latter two where they count."""
+        if not (self.value_coef or self.entropy_coef):
+            return self.surrogate(log_prob(policy, batch), batch), None, None
+        n, found = len(batch), policy.evaluate(*_inputs(policy, batch))
+        names = ("log_prob", "values", "entropy")
+        log_probs, values, entropy = (_shaped(name, x, n) for name, x in zip(names, found, strict=True))
+        return self.surrogate(log_probs, batch), (values - _cast(batch.returns, values)) ** 2, entropy
+
+    def weighed(self, terms: Tensor, error: Tensor | None, entropy: Tensor | None, batch: Any) -> Tensor:
+        """The parts put together, (n,)."""
+        if error is not None:
+            terms = terms - self.value_coef * error
+        if self.entropy_coef:
+            terms = terms + self.entropy_coef * entropy
         weights = getattr(batch, "weights", None)
         return terms if weights is None else terms * _cast(weights, terms)
 

@@ -118,7 +118,9 @@ class Snapshot(Policy):
         """The advantages that IIF's scores are made with, see `selection.normalize_in_minibatches`."""
         return normalize_in_minibatches(self.records.advantages, self.spec.ppo.batch_size, self._scoring())
 
-    def influence_on(self, target: Target, *, advantages: np.ndarray | None = None, backend: str = "jvp") -> np.ndarray:
+    def influence_on(
+        self, target: Target, *, advantages: np.ndarray | None = None, backend: str | None = None
+    ) -> np.ndarray:
         """Start-of-round influence on any target, with raw advantages unless others are given, (n,)."""
         scores = influence_scores(self.policy(), self.records, target, advantages=advantages, backend=backend)
         return scores.numpy()
