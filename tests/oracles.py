@@ -330,3 +330,23 @@ def plain_torch(policy, records, epochs, config):
             if config.max_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
             optimizer.step()
+
+
+# --- all environments together ----------------------------------------------------------------------------------------
+
+
+def interquartile_mean_of_copies(values, copies):
+    """Mean of the middle half of a sample in which every value stands so many times (all times 4, to be exact)."""
+    everything = sorted(value for value, number in zip(values, copies, strict=True) for _ in range(4 * number))
+    quarter = len(everything) // 4
+    return sum(everything[quarter:-quarter]) / len(everything[quarter:-quarter])
+
+
+def curve_at_share(curve, share):
+    """A curve (nan where it was not evaluated) at a share of its rounds, on the line between its neighbours."""
+    place = share * (len(curve) - 1)
+    known = [(k, value) for k, value in enumerate(curve) if value == value]
+    for (a, low), (b, high) in zip(known, known[1:], strict=False):
+        if a <= place <= b:
+            return low + (high - low) * (place - a) / (b - a)
+    return known[-1][1]

@@ -22,6 +22,7 @@ from scipy import stats
 from rl_influence.config import Config, choose
 from rl_influence.runs.files import write_atomic
 
+from .aggregate import aggregate_curves, improvement
 from .contrasts import controls
 from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, iif_sweep, reference_method
 from .first_passage import null_values, rise, rounds_to
@@ -408,6 +409,8 @@ TABLES: dict[str, Table] = {
     "table_2": Table(table_2, ("efficiency", "config", "reported")),
     "table_3": Table(table_3, ("efficiency", "config")),
     "table_4": Table(table_4, ("final_gains", "config")),
+    "aggregate_curves": Table(lambda study, config: aggregate_curves(_returns(study), config), ("study", "config")),
+    "improvement": Table(lambda study, config: improvement(_returns(study), config), ("study", "config")),
     "controls": Table(controls, ("returns_per_seed", "efficiency_per_seed", "config")),
     "runs": Table(runs, ("study",)),
     "missing_runs": Table(missing_runs, ("study",)),

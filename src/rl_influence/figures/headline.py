@@ -1,0 +1,113 @@
+"""Does IIF learn faster than PPO? Left: all environments together, the interquartile mean of the returns, normalised
+so that 0 is PPO's untrained return and 1 the top of its mean curve, against the share of each environment's rounds.
+Middle: the share of PPO's rounds that IIF at the environment's own p saves, paired by seed: the paper's metric SE_ave
+with the paper's number beside it (hollow arrow: an upper bound, since some of PPO's returns were never reached), and
+the rounds to 50, 75 and 90 % of PPO's rise, a measure that is 0 between equal methods, where SE_ave is below 0.
+Right: the probability that a run of IIF has a higher mean training return than one of PPO. Every environment has the
+same weight. Intervals are 95 %: t over seeds, Welch's over environments, and on the left and in the last row on the
+right a stratified bootstrap. Grey rows have fewer than three seeds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rl_influence.analysis.aggregate import ALL, FEWEST
+from rl_influence.analysis.curves import chosen_iif, reference_method
+from rl_influence.config import Config
+
+from . import panels, style
+
+READS = ("aggregate_curves", "improvement", "efficiency", "missing_runs")
+SE_AVE, PASSAGE = ("s", "SE_ave, the paper's metric"), ("o", "to 50, 75, 90 % of PPO's rise")
+PASSAGE_COLOR = "#5b9bd5"
+LIMITS = (-60.0, 100.0)
+
+
+def draw(tables: dict, config: Config) -> Figure:
+    table = tables["improvement"]
+    table = table[(table["method"] == "chosen") & (table["n"] > 0)].reset_index(drop=True)
+    if table.empty:
+        raise style.Nothing("IIF has no finished run beside PPO's of the same seed")
+    figure = style.new_figure(style.WIDTH, max(1.9, 0.6 + 0.26 * len(table)))
+    curves, saved, chances = figure.subplots(1, 3, width_ratios=(1.35, 1.25, 0.6))
+    _draw_curves(curves, tables["aggregate_curves"], config)
+    for place, row in table.iterrows():
+        few = row["n"] < FEWEST
+        for axis in (saved, chances):
+            if few:
+                axis.axhspan(place - 0.5, place + 0.5, color=style.THIN, lw=0, zorder=0)
+            if row["environment"] == ALL:
+                axis.axhline(place - 0.5, color=style.SOFT, lw=0.6)
+        if row["environment"] != ALL:
+            mean = panels.find(tables["efficiency"], row["environment"], chosen_iif(config, row["environment"]))
+            _draw_se_ave(saved, mean, place - 0.2)
+        _draw_interval(saved, row, "rounds_saved", place + (0 if row["environment"] == ALL else 0.2), PASSAGE[0], 100)
+        _draw_interval(chances, row, "probability", place, "D", 1)
+    labels = [
+        "all" if row.environment == ALL else f"{config.environments[row.environment].label}, n = {row.n}"
+        for row in table.itertuples()
+    ]
+    saved.set_yticks(range(len(table)), labels)
+    chances.set_yticks(range(len(table)), [""] * len(table))
+    saved.set_xlim(*LIMITS)
+    saved.set_xlabel("rounds saved by IIF (%)")
+    chances.set_xlim(-0.04, 1.04)
+    chances.set_xticks([0, 0.5, 1], ["0", "\u00bd", "1"])
+    chances.set_xlabel("P(IIF > PPO)")
+    for axis, nothing in ((saved, 0), (chances, 0.5)):
+        axis.set_ylim(len(table) - 0.5, -0.5)
+        axis.axvline(nothing, color=style.SOFT, lw=0.6, zorder=1)
+        axis.grid(visible=False, axis="y")
+        axis.tick_params(axis="y", length=0)
+    blue = {"color": style.POSITIVE, "linestyle": "none"}
+    handles = [
+        *(style.handle(_look(role, config)) for role in tables["aggregate_curves"]["method"].unique()),
+        style.handle(blue | {"marker": SE_AVE[0], "label": SE_AVE[1]}),
+        style.paper_handle(),
+        style.handle(blue | {"color": PASSAGE_COLOR, "marker": PASSAGE[0], "label": PASSAGE[1]}),
+    ]
+    methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.main_environments(config)}
+    return style.finish(figure, handles, panels.missing(tables, config, methods))
+
+
+def _look(role: str, config: Config) -> dict:
+    return style.iif_look() if role == "chosen" else style.look(config, role)
+
+
+def _draw_curves(axis: Axes, table: pd.DataFrame, config: Config) -> None:
+    for place, role in enumerate(table["method"].unique()):
+        own, look = table[table["method"] == role], _look(role, config)
+        axis.fill_between(100 * own["share"], own["low"], own["high"], color=look["color"], alpha=0.15, lw=0)
+        axis.plot(100 * own["share"], own["iqm"], **look, markevery=(3 * place, 10), zorder=3)
+    axis.set_xlabel("rounds (% of each environment's)")
+    axis.set_ylabel("normalised return (IQM)")
+    if table.empty:
+        axis.text(0.5, 0.5, "too few seeds", transform=axis.transAxes, ha="center", color=style.GREY)
+    else:
+        numbers = table.iloc[0]
+        axis.set_title(f"{numbers['environments']:g} environments, {numbers['runs']:g} seeds", color=style.GREY)
+
+
+def _draw_se_ave(axis: Axes, mean: pd.Series, place: float) -> None:
+    value, low, high, paper, spread = (
+        100 * mean[name] for name in ("se_ave", "se_ave_low", "se_ave_high", "paper_se_ave", "paper_se_ave_spread")
+    )
+    if not np.isnan(low):
+        axis.plot(np.clip([low, high], *LIMITS), [place, place], color=style.POSITIVE, lw=1.1)
+    marker, fill = ("<", "white") if mean["unreached"] else (SE_AVE[0], style.POSITIVE)
+    axis.plot([value], [place], color=style.POSITIVE, marker=marker, markerfacecolor=fill, linestyle="none", zorder=4)
+    if not np.isnan(paper):
+        axis.plot([paper - spread, paper + spread], [place, place], color=style.PAPER["color"], lw=0.8)
+        axis.plot([paper], [place], **style.PAPER, zorder=5)
+
+
+def _draw_interval(axis: Axes, row: pd.Series, name: str, place: float, marker: str, scale: float) -> None:
+    color = style.POSITIVE if name == "probability" else PASSAGE_COLOR
+    low, high = scale * row[f"{name}_low"], scale * row[f"{name}_high"]
+    if not np.isnan(low):
+        axis.plot(np.clip([low, high], *(LIMITS if scale > 1 else (0, 1))), [place, place], color=color, lw=1.1)
+    axis.plot([scale * row[name]], [place], color=color, marker=marker, linestyle="none", zorder=4)
