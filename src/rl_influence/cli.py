@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from rl_influence import __version__
 from rl_influence.config import ConfigError
 from rl_influence.runs.store import ResultError
 
@@ -20,6 +21,7 @@ STOPPED, INTERRUPTED = 143, 130  # 128 + SIGTERM or SIGINT, as a shell reports t
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. What a user can mend is one line on stderr and exit code 1."""
     parser = argparse.ArgumentParser(prog="rl-influence", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"rl-influence {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="train one run and write its curve")
     run.add_argument("--config", type=Path, default="config/config.yaml", help="a study's file (default: %(default)s)")
@@ -82,19 +84,20 @@ def fail(error: Exception | str, code: int = 1) -> NoReturn:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from rl_influence.config import check_packages, load_run_spec
+    from rl_influence.config import EXACT_HEURISTICS, check_packages, load_run_spec
 
     spec = load_run_spec(
         environment=options.environment, method=options.method, seed=options.seed, config=options.config
     )
     rounds = [_whole_number("--snapshot-rounds", k) for k in options.snapshot_rounds.split(",") if k]
     check_packages(spec.environment)
-    from rl_influence.environments import check_environment
     from rl_influence.ppo import TrainingError
     from rl_influence.runs import training  # after the checks: a typing error should not wait for torch
 
     if not (options.output / "manifest.json").exists():  # else there may be nothing left to do
-        check_environment(spec.environment)
+        from rl_influence.runs.check import check_environment
+
+        check_environment(spec.environment, true_advantages=spec.selection.kind in EXACT_HEURISTICS)
     try:
         training.run(spec, options.output, snapshot_rounds=rounds, log=lambda line: print(line, flush=True))
     except TrainingError as error:
@@ -137,7 +140,7 @@ def _score(options: argparse.Namespace) -> None:
     try:
         write_atomic(path, table.to_parquet(index=False))
     except ImportError:
-        raise ConfigError("tables of scores need the package pyarrow: pip install 'rl-influence[parquet]'") from None
+        raise ConfigError("tables of scores need the package pyarrow: in the clone, pip install '.[parquet]'") from None
     print(_extremes(table, options.show))
     print(f"\n{len(table)} records: {path}")
 

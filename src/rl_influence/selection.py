@@ -92,13 +92,18 @@ def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:
     """
     scores = np.asarray(scores)
     if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction {fraction} lies outside [0, 1]")
+        raise ValueError(f"fraction = {fraction}: a fraction in [0, 1] is needed{if_percent(fraction)}")
     if scores.ndim != 1 or scores.dtype.kind not in "fiu":
         raise ValueError(f"scores: expected real numbers of shape (n,), not {scores.dtype} of shape {scores.shape}")
     if np.isnan(scores).any():
         raise ValueError(f"scores: {int(np.isnan(scores).sum())} of {scores.size} are NaN")
     dropped = np.argsort(scores, kind="stable")[: number_dropped(scores, fraction)]
     return _without(len(scores), dropped)
+
+
+def if_percent(value: float) -> str:
+    """A hint for a value that should be a fraction and looks like a percentage, or nothing."""
+    return f"; did you mean {value / 100:g}?" if 1 < value <= 100 else ""
 
 
 def number_dropped(scores: np.ndarray, fraction: float) -> int:

@@ -383,15 +383,29 @@ def test_timings_are_a_table_of_their_own():
 
 def test_time_to_a_reward_that_is_never_reached_is_endless():
     config = study({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0, 1, 2]})
-    rows = [("rlhf", m, k, 5 + 5 * (m == "ppo"), m == "ppo" or k > 0) for k in range(3) for m in ("ppo", "iif")]
+    rows = [
+        ("rlhf_fast", m, k, 5 + 5 * (m == "ppo"), int(m == "ppo" or k > 0)) for k in range(3) for m in ("ppo", "iif")
+    ]
     table = pd.DataFrame(rows, columns=["environment", "method", "seed", "rounds_to_best", "best_reached"])
     sides = {"where": {"method": "iif"}, "against": {"method": "ppo"}, "table": "rlhf_per_seed", "compare": "ratio"}
-    rule = rules(claim(check(**sides, quantity="rounds_to_best", below=0.6), seeds={"rlhf": 3}))
+    rule = rules(claim(check(**sides, quantity="rounds_to_best", below=0.6), seeds={"rlhf_fast": 3}))
     row = evaluate(rule, config, listed() | {"rlhf_per_seed": table}, REPORTED)["claims_checks"].iloc[0]
     assert row["value"] == 0.5 and row["bound"] == "at least" and row["outcome"] == "undecided"
-    table["best_reached"] = True
+    table["best_reached"] = 1
     row = evaluate(rule, config, listed() | {"rlhf_per_seed": table}, REPORTED)["claims_checks"].iloc[0]
     assert row["outcome"] == "holds"
+
+
+def test_tables_measured_apart_are_found_where_they_lie(tmp_path):
+    files = {"paper/runtimes/timings.csv": "environment,repeat\nfrozenlake,0\n"}
+    files |= {f"rlhf_{x}/tables/rlhf_per_seed.csv": "environment,seed\nrlhf,5\n" for x in ("study", "fast")}
+    for name, text in files.items():
+        (tmp_path / "results" / name).parent.mkdir(parents=True)
+        (tmp_path / "results" / name).write_text(text)
+    found = samples.read_apart(samples.apart_files("paper", tmp_path))
+    assert found["timings"].to_dict("list") == {"environment": ["frozenlake"], "repeat": [0]}
+    assert found["rlhf_per_seed"].to_dict("list") == {"environment": ["rlhf_fast", "rlhf_study"], "seed": [5, 5]}
+    assert set(samples.read_apart(samples.apart_files("confirm", tmp_path))) == {"rlhf_per_seed"}
 
 
 # The file
@@ -410,7 +424,7 @@ def test_all_claims_are_there_once_and_their_references_exist():
                 text, value, seeds = paper_number(one, environment, where.get("method"), REPORTED)
                 found += bool(text)
                 assert not text or (np.isfinite(value) and seeds in (3, 5))
-    assert found == 12 + 3 + 3 + 12 + 2 + 3  # claims 1, 2, 10 to 12, 15, 16, 17
+    assert found == 12 + 3 + 3 + 12 + 2 + 6  # claims 1, 2, 10 to 12, 15, 16, 17
 
 
 def test_one_rule_says_how_many_environments_are_enough():
@@ -434,6 +448,20 @@ def test_every_check_can_hold_and_can_fail():
                 "delta",
                 "reward_at_equal_kl",
             )
+
+
+@pytest.mark.parametrize("name", [p.stem for p in sorted(CATALOGUE.glob("confirm*.yaml"))])
+def test_a_confirmatory_study_has_the_seeds_that_the_rules_plan(name):
+    """Every check of runs and analyses has at least three seeds there, and the planned ones at the first look."""
+    config, loaded = Config(CATALOGUE / f"{name}.yaml"), load_claims(CATALOGUE)
+    every = {one.table: pd.DataFrame() for entry in loaded.claims for one in (*entry.requires, *entry.checks)}
+    empty = pd.DataFrame(columns=["analysis", "environment", "method", "seed"])
+    context = samples.Context(loaded, config, every | {"missing_runs": empty, "missing_analyses": empty})
+    for entry in loaded.claims:
+        for one in (*entry.requires, *entry.checks):
+            for environment, planned in entry.seeds_of(one).items() if one.table not in samples.APART else ():
+                found = samples.needs(one, environment, context)
+                assert not found.lacks and len(found.seeds) >= max(3, planned), (entry.claim, environment, one.where)
 
 
 def test_the_file_satisfies_the_schema_that_editors_see():

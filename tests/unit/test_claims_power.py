@@ -85,9 +85,13 @@ def test_power_table_by_hand():
     rules = load_claims(CATALOGUE)
     row = {"claim": 2, "environment": "minigrid", "case": "", "role": "decides", "check": "words", "planned": 15}
     row |= {"quantity": "final_return", "threshold": 0.0, "sd": 0.1, "margin": 0.04, "paper_value": 0.185}
-    table = power(rules, pd.DataFrame([row, row | {"sd": np.nan}]))
-    assert len(table) == 1  # nothing is known of a check without a standard deviation
+    other = row | {"environment": "lunarlander", "planned": 5, "sd": np.nan, "margin": 4.0, "paper_value": np.nan}
+    unknown = row | {"environment": "highway", "sd": np.nan, "margin": 0.0}
+    table = power(rules, pd.DataFrame([row, other, unknown, row | {"role": "requires"}]))
+    assert table["environment"].tolist() == ["minigrid", "lunarlander"]  # no run says what Highway's rise is
     found = table.iloc[0]
+    # a hundred times the range, and so a hundred times the standard deviation
+    assert table[["sd", "sd_from"]].to_numpy().tolist() == [[0.1, "seeds"], [pytest.approx(10.0), "others"]]
     level = pocock_confidence(rules.sequential.looks)
     assert found["confidence"] == level and found["holds_if_paper"] > 0.99
     critical = stats.t.ppf((1 + level) / 2, 14)
@@ -111,3 +115,17 @@ def test_multiplicity_by_hand():
         n * by_chance**k * (1 - by_chance) ** (6 - k) for k, n in ((3, 20), (4, 15), (5, 6), (6, 1))
     ))  # fmt: skip
     assert table.loc[5, "false_partly"] == pytest.approx(1 - (1 - by_chance) ** 2)
+
+
+def test_the_documents_say_what_counting_does():
+    rules = load_claims(CATALOGUE)
+    text = (CATALOGUE.parent / "docs/claims.md").read_text()
+    six = multiplicity(rules).set_index("claim").loc[2]
+    assert f"{100 * six['replicated_if_true']:.0f} % for five of six" in text
+    assert f"six of six would be {100 * six['all_if_true']:.0f} %" in text
+    assert f"{100 * (1 - confidence_of(rules, 'confirm')) / 2:.1f} % of them hold by chance" in text
+    assert f"{100 * confidence_of(rules, 'confirm'):.2f} %" in text
+    unadjusted = 2 * stats.norm.sf(1.96)
+    both = stats.multivariate_normal.cdf([1.96, 1.96], cov=[[1, 0.5**0.5], [0.5**0.5, 1]], lower_limit=[-1.96, -1.96])
+    assert 0.08 < 1 - both < 0.085 and unadjusted < 0.0501 and "more than 8 % of the time" in text
+    assert len(rules.claims) == 22 and 0.8**12 == pytest.approx(0.07, abs=0.002) and "a chance of 7 %" in text

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import rl_influence
 from rl_influence import cli
 from rl_influence.cli import main
 from rl_influence.ppo import TrainingError
@@ -46,6 +47,12 @@ def ends(study: Path, capsys, code: int) -> str:
     error = capsys.readouterr().err
     assert exit.value.code == code and error.count("\n") == 1 and error.startswith("rl-influence: "), error
     return error
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"rl-influence {rl_influence.__version__}\n"
 
 
 def test_a_run(study, capsys):
@@ -107,7 +114,7 @@ def test_control_c(study, capsys, monkeypatch):
     "changes, message",
     [
         ({"gym_id": "FrozenLak-v1"}, "environment frozenlake: gym_id 'FrozenLak-v1'"),
-        ({"package": "no_such_package"}, "package no_such_package: pip install 'rl-influence[environments]'"),
+        ({"package": "no_such_package"}, "package no_such_package: install it, or name the folder that holds it"),
         ({"evaluation_engine": "envpool"}, "environment frozenlake: envpool has no FrozenLake with is_slippery false"),
         ({"gym_id": "Blackjack-v1", "kwargs": {}}, "observation space Tuple is not supported"),
         ({"network": "minigrid_cnn"}, "environment frozenlake: observation space Discrete(16) does not fit network"),

@@ -21,6 +21,7 @@ from rl_influence.cli import main
 from rl_influence.config import (
     Config,
     ConfigError,
+    EnvironmentConfig,
     PPOConfig,
     RunSpec,
     check_environments,
@@ -400,9 +401,29 @@ def test_a_missing_package_is_named_with_what_installs_it(environment, package, 
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as error:
         check_environments(environments[name] for name in ("frozenlake", environment))
-    line = f"environment {environment} needs the package {package}: pip install 'rl-influence[{extra}]'"
+    line = f"environment {environment} needs the package {package}: in the clone, pip install '.[{extra}]'"
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
     assert ("set engine and evaluation_engine to gymnasium" in str(error.value)) == (extra == "fast")
+
+
+def test_where_box2d_cannot_be_installed_no_command_is_advised(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("sys.platform", "linux")
+    with pytest.raises(ConfigError, match="lunarlander needs the package Box2D: it has no build for Linux on aarch64"):
+        check_packages(load_environments(ROOT / "config/environments")["lunarlander"])
+
+
+@pytest.mark.parametrize(
+    "package, fits", [("lab.envs", True), ("_a.b_1.C", True), ("lab.", False), ("lab/envs", False)]
+)
+def test_a_package_may_be_a_dotted_name(package, fits):
+    data = load_environments(ROOT / "config/environments")["acrobot"].model_dump() | {"package": package}
+    if fits:
+        assert parse(EnvironmentConfig, data, "test").package == package
+    else:
+        with pytest.raises(ConfigError, match="test: package = "):
+            parse(EnvironmentConfig, data, "test")
 
 
 def test_an_environment_that_does_not_name_envpool_does_not_need_it(monkeypatch):
@@ -437,7 +458,7 @@ def test_without_envpool_gymnasium_simulates(monkeypatch):
     arguments = dict(environment="highway", method="ppo", seed=0, config=ROOT / "config/paper.yaml")
     fast = load_run_spec(**arguments)
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.warns(UserWarning, match=r"environment highway: envpool is not installed; .*rl-influence\[fast\]"):
+    with pytest.warns(UserWarning, match=r"environment highway: envpool is not installed; .*pip install '.\[fast\]'"):
         slow = load_run_spec(**arguments)
     assert (fast.environment.engine, fast.environment.evaluation_engine) == ("envpool", "envpool")
     assert (slow.environment.engine, slow.environment.evaluation_engine) == ("gymnasium", "gymnasium")

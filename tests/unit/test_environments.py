@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from rl_influence.config import ConfigError, EnvironmentConfig, load_environments
-from rl_influence.environments import check_environment, make_batch, make_env, make_sampler
+from rl_influence.environments import make_batch, make_env, make_sampler
 from rl_influence.environments.envpool_engine import HighwayMirror, envpool_arguments
+from rl_influence.runs.check import check_environment
 from rl_influence.runs.checkpoints import pack, unpack
 
 ENVIRONMENTS = load_environments(Path(__file__).parents[2] / "config/environments")
@@ -64,7 +65,7 @@ gym.register("Counter-v0", Counter, max_episode_steps=3)
     [
         ({"gym_id": "Acrobat-v1"}, "gym_id 'Acrobat-v1'"),
         ({"gym_id": "LunarLander-v2"}, "LunarLander-v2"),
-        ({"gym_id": "Acrobot-v1", "package": "no_such_package"}, "package no_such_package: pip install"),
+        ({"gym_id": "Acrobot-v1", "package": "no_such_package"}, "package no_such_package: install it, or name"),
         ({"gym_id": "Acrobot-v1", "kwargs": {"slippery": True}}, "slippery"),
         ({"gym_id": "FrozenLake-v1", "kwargs": {"map_name": "5x5"}}, "5x5"),
         ({"gym_id": "MiniGrid-Empty-8x8-v0", "package": "minigrid"}, "observation space Dict is not supported"),
@@ -166,7 +167,7 @@ def test_an_environment_that_envpool_lacks_is_refused():
 
 def test_a_missing_envpool_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "envpool", None)
-    with pytest.raises(ConfigError, match=r"needs the package envpool: pip install 'rl-influence\[fast\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package envpool: in the clone, pip install '.\[fast\]'"):
         make_sampler(environment("Acrobot-v1", engine="envpool"), 0)
 
 
@@ -187,6 +188,18 @@ def test_a_check_finds_what_a_run_would_stumble_over():
     with pytest.raises(ConfigError, match="envpool does not take .*'lanes_count': 'four'"):
         config = {"package": "highway_env", "wrappers": ["flatten"], "kwargs": {"config": {"lanes_count": "four"}}}
         make_sampler(environment("highway-v0", engine="envpool", **config), 0)
+
+
+NO_START = {"desc": ["FFFF", "FHFH", "FFFH", "HFFG"], "is_slippery": False}
+
+
+@pytest.mark.parametrize("kind", ["exact", "batched"])
+def test_a_map_without_a_start_is_refused(kind):
+    """gymnasium makes it, and every episode begins in the corner."""
+    config = environment("FrozenLake-v1", kwargs=NO_START, evaluation={"kind": kind})
+    for refused in (check_environment, make_env, lambda config: make_batch(config, 1, 0)):
+        with pytest.raises(ConfigError, match="environment test: no state can be an episode's first: has the map a st"):
+            refused(config)
 
 
 # the catalogue

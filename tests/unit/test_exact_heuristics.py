@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from rl_influence.analysis.diagnosis import true_advantages
-from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, RunSpec
+from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, RunSpec, parse
 from rl_influence.ppo.records import Records
 from rl_influence.runs import snapshots, training
+from rl_influence.runs.check import check_environment
 from rl_influence.runs.training import Clock, Trainer
 from rl_influence.selection import drop_by_advantage, select
 from synthetic import CATALOGUE
@@ -66,6 +67,36 @@ def test_the_heuristics_see_the_advantages_they_are_given():
     for method, kept in (("advantage_h1_exact", [0, 1, 3]), ("advantage_h2_exact", [0, 2, 3])):
         one = spec("frozenlake", method)  # of three candidates one is dropped
         assert select(one, records, None, np.random.default_rng(0), true).kept.tolist() == kept
+
+
+@pytest.mark.parametrize("method", EXACT_HEURISTICS)
+def test_without_a_discount_true_advantages_are_refused_with_the_configuration(method):
+    data = spec("frozenlake", method).model_dump()
+    with pytest.raises(ConfigError, match=f"selection {method} needs ppo.gamma below 1") as error:
+        parse(RunSpec, data | {"ppo": data["ppo"] | {"gamma": 1}}, "test")
+    assert "\n" not in str(error.value)
+    parse(RunSpec, data | {"ppo": data["ppo"] | {"gamma": 0.999}}, "test")
+    data["selection"] |= {"kind": method.removesuffix("_exact")}
+    parse(RunSpec, data | {"ppo": data["ppo"] | {"gamma": 1}}, "test")
+
+
+def test_a_random_start_that_the_image_does_not_tell_is_refused_before_the_first_job():
+    random_start = spec("minigrid", "advantage_h1_exact").model_dump()
+    random_start["environment"]["gym_id"] = "MiniGrid-Empty-Random-6x6-v0"
+    one = RunSpec(**random_start)
+    check_environment(one.environment)  # test returns are exact all the same
+    for refused in (lambda: check_environment(one.environment, true_advantages=True), lambda: Trainer(one)):
+        with pytest.raises(ConfigError, match="need every record's state; .* 64 states show 50 different"):
+            refused()
+    other = random_start | {"selection": random_start["selection"] | {"kind": "advantage_h1"}}
+    Trainer(RunSpec(**other)).train_round(Clock())
+
+
+def test_where_states_are_told_apart_chance_may_decide():
+    for name in ("frozenlake", "minigrid"):
+        check_environment(spec(name, "advantage_h1_exact").environment, true_advantages=True)
+    slippery = spec("frozenlake", "advantage_h1_exact").environment.model_copy(update={"kwargs": {"is_slippery": True}})
+    check_environment(slippery, true_advantages=True)
 
 
 def test_an_environment_without_a_model_is_refused_before_the_sweep():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_influence.analysis import efficiency_at, sample_efficiency, time_efficiency
+from rl_influence.analysis import sample_efficiency, time_efficiency
 
 nan = np.nan
 
@@ -70,8 +70,6 @@ def test_a_reference_that_never_rises_is_undefined(reference):
     assert np.isnan(result.se_ave) and np.isnan(result.se_peak)
     assert len(result.levels) == 0 and result.unreached == 0
     assert np.isnan(time_efficiency(reference, [0, 1, 2], range(len(reference)), [0, 1, 2]).rt_peak)
-    at = efficiency_at(reference, [0, 1, 2])
-    assert at["reduction"].isna().all() and not at["reached"].any() and len(at) == 5
 
 
 @pytest.mark.parametrize(
@@ -112,24 +110,3 @@ def test_time_efficiency_by_hand():
 def test_bad_times_are_refused(time):
     with pytest.raises(ValueError, match="reference_time_s"):
         time_efficiency([0, 0.5, 0.9], [0, 1], time, [0, 1])
-
-
-def test_efficiency_at_fractions_of_the_range():
-    # range 1 -> 3: levels 2, 2.5, 2.8, 2.9, 3; the method is at 2.85 from round 1 on
-    at = efficiency_at([1, 1.5, 2.0, 2.5, 2.8, 3.0], [1, 2.85, 2.85])
-    assert at["fraction"].tolist() == [0.5, 0.75, 0.9, 0.95, 1.0]
-    assert at["level"].tolist() == pytest.approx([2, 2.5, 2.8, 2.9, 3])
-    assert at["m_reference"].tolist() == [2, 3, 4, 5, 5]
-    assert at["m_method"].tolist() == [1, 1, 1, 2, 2]
-    assert at["reached"].tolist() == [True, True, True, False, False]
-    assert at["reduction"].tolist() == pytest.approx([1 / 2, 2 / 3, 3 / 4, 3 / 5, 3 / 5])
-
-
-def test_the_full_range_is_the_peak_whatever_rounding_does():
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        reference, method = rng.normal(size=(2, 12))
-        result = sample_efficiency(reference, method)
-        at = efficiency_at(reference, method)
-        if len(result.levels):
-            assert at["reduction"].iloc[-1] == result.se_peak

@@ -98,8 +98,13 @@ def test_percentages_do_not_suffer_from_binary_fractions():
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
 def test_influence_filter_refuses_a_fraction_outside_its_bounds(fraction):
-    with pytest.raises(ValueError, match="fraction"):
+    with pytest.raises(ValueError, match=r"^fraction = .*: a fraction in \[0, 1\] is needed"):
         drop_most_negative(np.array([-1.0]), fraction)
+
+
+def test_a_percentage_is_recognised():
+    with pytest.raises(ValueError, match=r"^fraction = 12.5: a fraction in \[0, 1\] is needed; did you mean 0.125\?$"):
+        drop_most_negative(np.zeros(3), 12.5)
 
 
 @pytest.mark.parametrize("scores", [[[3.0], [-1.0]], [[1.0, -1.0]], 1.0, [1j], ["a"]])

@@ -29,43 +29,38 @@ def test_t_interval_by_hand():
     assert st.t_interval([0, 2]).high == pytest.approx(1 + np.tan(0.475 * np.pi))
 
 
-@pytest.mark.parametrize("interval", [st.t_interval, st.bootstrap_interval])
-def test_one_seed_has_no_interval_and_none_no_mean(interval):
-    one, none = interval([4.0]), interval([])
+def test_one_seed_has_no_interval_and_none_no_mean():
+    one, none = st.t_interval([4.0]), st.t_interval([])
     assert one.mean == 4 and np.isnan([one.low, one.high]).all() and one.n == 1
     assert np.isnan([none.mean, none.low, none.high]).all() and none.n == 0
 
 
+def test_interval_stays_where_the_values_can_be():
+    whole, cut = st.t_interval([0.2, 0.9, 0.7]), st.t_interval([0.2, 0.9, 0.7], most=1.0)
+    assert whole.high > 1 and cut == (whole.mean, whole.low, 1.0, 3)
+    assert st.t_interval([0.2], most=1.0).n == 1 and np.isnan(st.t_interval([0.2], most=1.0).low)
+
+
+def test_one_level_for_all_intervals_made_inside():
+    values = [1.0, 2.0, 4.0, 3.0]
+    with st.level(0.99):
+        inside = st.t_interval(values)
+        assert inside == st.t_interval(values, 0.99)
+        assert st.mean_columns("x", values)["x_low"] == inside.low
+        assert st.minimum_detectable_effect(4) == st.minimum_detectable_effect(4, confidence=0.99)
+    assert st.t_interval(values) == st.t_interval(values, 0.95)
+
+
 @pytest.mark.parametrize("values", [[1, nan], [1, np.inf], [[1, 2]]])
 def test_values_that_are_no_sample_are_refused(values):
-    for function in (st.t_interval, st.bootstrap_interval):
-        with pytest.raises(ValueError, match="values"):
-            function(values)
+    with pytest.raises(ValueError, match="values"):
+        st.t_interval(values)
 
 
 def test_t_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [low <= 1 <= high for _, low, high, _ in map(st.t_interval, rng.normal(1, 2, size=(4000, 5)))]
     assert abs(np.mean(hits) - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 4000)
-
-
-def test_bootstrap_is_seeded_and_approaches_the_exact_percentiles():
-    values = np.array([0.0, 1.0, 5.0])
-    first, second = st.bootstrap_interval(values), st.bootstrap_interval(values)
-    assert first == second
-    # all 27 resamples of three values
-    means = np.sort([np.mean([a, b, c]) for a in values for b in values for c in values])
-    assert (first.low, first.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975], method="inverted_cdf")))
-    assert st.bootstrap_interval([2.0, 2.0, 2.0]) == (2, 2, 2, 3)
-
-
-def test_bootstrap_of_the_interquartile_mean():
-    values = np.arange(8.0)
-    result = st.bootstrap_interval(values, st.interquartile_mean)
-    rng = np.random.default_rng(1)
-    slow = [np.sort(rng.choice(values, 8))[2:6].mean() for _ in range(20_000)]
-    assert result.mean == 3.5
-    assert (result.low, result.high) == pytest.approx(np.quantile(slow, [0.025, 0.975]), abs=0.1)
 
 
 def test_interquartile_mean_by_hand():

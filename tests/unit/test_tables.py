@@ -119,12 +119,22 @@ def test_the_papers_numbers_stand_beside_ours_as_fractions(small):
     assert row(small["runtimes"], method="iif_p50")["paper_rt_peak"] == pytest.approx(0.295)
 
 
-def test_efficiency_levels_by_hand(small):
-    # range of ppo: 0 to .8 and .1 to .7; half: .4 (rounds 2 / 1) and .4 (rounds 2 / 2)
-    half = row(small["efficiency_levels"], method="iif_p50", fraction=0.5)
-    assert half["reduction"] == pytest.approx((0.5 + 0.0) / 2) and half[["n", "unreached"]].tolist() == [2, 0]
-    top = row(small["efficiency_levels"], method="iif_p50", fraction=1.0)
-    assert top["reduction"] == pytest.approx((0.5 + 0.0) / 2) and top["unreached"] == 1
+def test_rounds_saved_by_hand(small):
+    # PPO's mean curve: .05 .15 .45 .45 .75, so half of the rise is .4, three quarters .575, nine tenths .68
+    # rounds of ppo: 2 3 4 and 2 4 4; of iif_p50: 1 2 2 and 2 3 never
+    table = small["rounds_saved"]
+    found = {at: row(table, method="iif_p50", at=at) for at in ("0.5", "0.75", "0.9", "mean")}
+    saved = {"0.5": [1 / 2, 0], "0.75": [1 / 3, 1 / 4], "0.9": [1 / 2, 0], "mean": [4 / 9, 1 / 12]}
+    for at, values in saved.items():
+        assert found[at]["rounds_saved"] == pytest.approx(np.mean(values))
+        assert found[at]["rounds_saved_high"] == pytest.approx(np.mean(values) + T2 * abs(np.diff(values)[0]) / 2)
+        assert found[at][["n", "expected", "unreached"]].tolist() == [2, 2, at in ("0.9", "mean")]
+
+
+def test_a_peak_that_most_seeds_never_reach_has_no_mean(small):
+    summary = row(small["efficiency"], method="random")  # never reaches .8, nor .7
+    assert summary["peak_unreached"] == 2 and np.isnan(summary["se_peak"])
+    assert row(small["efficiency"], method="iif_p50")["se_peak"] == pytest.approx(1 / 4)  # one of two reaches it
 
 
 def test_a_reference_that_never_rises_leaves_efficiency_undefined(tmp_path, reported):
@@ -135,7 +145,7 @@ def test_a_reference_that_never_rises_leaves_efficiency_undefined(tmp_path, repo
     assert tables["efficiency_per_seed"]["se_ave"].isna().all() and len(tables["efficiency_per_seed"]) == 4
     summary = row(tables["efficiency"], method="iif_p50")
     assert np.isnan(summary["se_ave"]) and (summary["n"], summary["expected"]) == (0, 2)
-    assert row(tables["efficiency_levels"], method="random", fraction=0.5)["n"] == 0
+    assert row(tables["rounds_saved"], method="random", at="mean")["n"] == 0
     assert "--" in latex("efficiency", tables["efficiency"], config)
     assert row(tables["final_gains"], method="iif_p50")["n"] == 2
 
@@ -150,7 +160,6 @@ def test_final_returns_and_gains_by_hand(small):
     # 0.9 - 0.8 and 0.6 - 0.7
     assert gains["gain"] == pytest.approx(0, abs=1e-12)
     assert (gains["gain_low"], gains["gain_high"]) == pytest.approx((-T2 * 0.1, T2 * 0.1))
-    assert (gains["gain_bootstrap_low"], gains["gain_bootstrap_high"]) == pytest.approx((-0.1, 0.1))
     # of (.9, .6) against (.8, .7): two of four pairs
     assert gains["probability_of_improvement"] == pytest.approx(0.5)
     assert gains["detectable_gain"] == pytest.approx(minimum_detectable_effect(2, sd=0.1 * np.sqrt(2)))
@@ -233,7 +242,7 @@ def test_one_seed_has_no_interval(tmp_path, reported):
     assert summary["se_ave"] == pytest.approx(1 / 3)
     assert summary[["se_ave_sd", "se_ave_low", "se_ave_high"]].isna().all()
     gain = row(tables["final_gains"], method="iif_p50")
-    assert np.isnan([gain["gain_low"], gain["gain_bootstrap_low"], gain["detectable_gain"]]).all()
+    assert np.isnan([gain["gain_low"], gain["detectable_gain"]]).all()
 
 
 def test_a_study_without_results_gives_every_table(tmp_path, reported):

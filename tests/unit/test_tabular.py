@@ -321,6 +321,11 @@ def test_exact_return_within_the_interval_of_20000_episodes(name, kind):
 # ---- refusals
 
 
+def without_start():
+    with np.errstate(invalid="ignore"):
+        return frozen_lake(desc=["FFFF", "FHFH", "FFFH", "HFFG"])
+
+
 @pytest.mark.parametrize(
     ("env", "named"),
     [
@@ -330,6 +335,7 @@ def test_exact_return_within_the_interval_of_20000_episodes(name, kind):
         (lambda: minigrid_env("LavaGapS5"), ["MiniGrid-LavaGapS5-v0", "anew at every reset"]),
         (lambda: minigrid_env("Fetch-5x5-N2"), ["MiniGrid-Fetch-5x5-N2-v0", "of its own"]),
         (lambda: gym.make("MiniGrid-Empty-5x5-v0"), ["MiniGrid-Empty-5x5-v0", "Dict"]),
+        (lambda: without_start(), ["FrozenLake-v1", "no state can be an episode's first: has the map a start?"]),
         (lambda: gym.make("Acrobot-v1"), ["Acrobot-v1", "AcrobotEnv has no transition table"]),
         (lambda: gym.make("FrozenLake-v1").unwrapped, ["FrozenLake-v1", "no time limit"]),
         (lambda: gym.wrappers.TransformReward(frozen_lake(), lambda r: -r), ["FrozenLake-v1", "TransformReward"]),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,10 @@ import torch
 from threadpoolctl import threadpool_info
 
 from rl_influence.analysis.curves import load_run
+from rl_influence.attribution import AttributionError
 from rl_influence.config import RunSpec, parse
 from rl_influence.ppo import TrainingError
+from rl_influence.runs import trainer as trainer_module
 from rl_influence.runs import training
 from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.provenance import fingerprint
@@ -279,6 +282,7 @@ def test_sigkill_at_any_moment(tmp_path):
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from rl_influence.runs import trainer as trainer_module
 from rl_influence.runs import training
 from rl_influence.runs.training import run
 from short_runs import influence, spec
@@ -436,6 +440,30 @@ def test_a_loss_that_is_not_finite_names_round_and_update(tmp_path):
     with pytest.raises(TrainingError, match=r"round 1, update \d+: .*not finite"), np.errstate(all="ignore"):
         run(wild, tmp_path, log=silent)
     assert not (tmp_path / "curve.csv").exists()
+
+
+@pytest.mark.parametrize("mean", [float("nan"), float("inf")])
+def test_a_test_return_that_is_not_finite_is_no_result(mean, tmp_path, monkeypatch):
+    evaluate = training.evaluate
+
+    def spoilt(policy, environment, evaluation, seed):
+        return replace(evaluate(policy, environment, evaluation, seed), mean=mean)
+
+    monkeypatch.setattr(training, "evaluate", spoilt)
+    with pytest.raises(TrainingError, match=f"^test return {mean} after round 0: not finite$"):
+        run(spec(), tmp_path, log=silent)
+    assert not (tmp_path / "curve.csv").exists()
+
+
+def test_scoring_that_is_refused_stops_the_run_and_names_the_round(monkeypatch):
+    def refuse(*_):
+        raise AttributionError("the policy ties records together")
+
+    trainer = Trainer(spec(selection=influence(50)))
+    trainer.train_round(Clock())
+    monkeypatch.setattr(trainer_module, "score", refuse)
+    with pytest.raises(TrainingError, match="^round 2, the policy ties records together$"):
+        trainer.train_round(Clock())
 
 
 def test_scores_that_are_not_finite(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from rl_influence.cli import main
 from rl_influence.config import Config, load_environments
-from rl_influence.environments import check_environment
+from rl_influence.runs.check import check_environment
 from synthetic import write_synthetic_study
 
 ROOT = Path(__file__).parents[2]

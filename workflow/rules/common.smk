@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from rl_influence.analysis.registry import analysis_directory, analysis_files, check_analyses, check_results
-from rl_influence.config import Config, ConfigError, check_environments, check_packages, read_yaml
+from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, check_environments, check_packages, read_yaml
 from rl_influence.runs.store import RUN_FILES, ResultError, run_directory, snapshot_directory
 
 

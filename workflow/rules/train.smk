@@ -11,7 +11,8 @@ if workflow.is_main_process:  # jobs read this file again
         refuse(error)
     # makes them in a process of its own while the other rules are read; environments.smk waits for it
     ENVIRONMENTS = ThreadPoolExecutor().submit(
-        check_environments, [STUDY.environments[name] for name in environments_to_train()]
+        check_environments, [STUDY.environments[name] for name in environments_to_train()],
+        {run.environment for run in STUDY.runs if run.spec.selection.kind in EXACT_HEURISTICS},
     )
 
 

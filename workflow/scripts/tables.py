@@ -22,4 +22,4 @@ if damaged:
 if study.missing:
     print(f"{len(study.missing)} of {len(study.runs)} runs are missing: {snakemake.output['missing_runs']}")  # noqa: F821
 for name, table in make_tables(study, TABLES).items():
-    write_table(table, snakemake.output[name])  # noqa: F821
+    write_table(table, snakemake.output[name], TABLES[name].digits)  # noqa: F821

@@ -20,7 +20,7 @@ from rl_influence.config import Config
 
 from .curves import adam_variants, chosen_iif, compared_environments, methods_of, reference_method
 from .first_passage import FRACTIONS, first_rounds, rise, saving
-from .statistics import BOOTSTRAP_SEED, Interval, mean_training_return, probability_of_improvement, t_interval
+from .statistics import Interval, mean_training_return, probability_of_improvement, t_interval
 
 Curves = Mapping[tuple[str, str, int], np.ndarray]  # (environment, method, seed) -> (K + 1,) test returns
 SHARES = np.linspace(0, 1, 51)  # of a run's rounds
@@ -30,6 +30,8 @@ ALL = "all"
 AGGREGATE = ["environment", "method", "share", "iqm", "low", "high", "environments", "runs"]
 IMPROVEMENT = ["environment", "method", "n", "expected", "rounds_saved", "rounds_saved_low", "rounds_saved_high"]
 IMPROVEMENT += ["unreached", "probability", "probability_low", "probability_high"]
+
+BOOTSTRAP_SEED = 0  # of the resampling: the same results give the same intervals
 
 
 def weighted_iqm(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Comparisons with the seed as the unit: what a table has per seed as a mean with its interval, and methods compared.
+"""Comparisons with the seed as the unit: what a table has per seed, and methods compared directly.
 
 The gain of IIF over PPO in the paper mixes up to three causes, because its filtered runs also take fewer updates and,
 in the public code, train without clipping the gradient's norm. `controls` takes it apart: each row changes one thing.
@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import adam_variants, environments_of, reference_method
-from .statistics import Interval, paired_differences, t_interval
+from .curves import KEY, StudyCurves, adam_variants, environments_of, reference_method
+from .first_passage import rounds_to, saving
+from .groups import returns_by_run
+from .sample_efficiency import sample_efficiency
+from .statistics import final_return, mean_training_return, t_interval
 
+QUANTITIES = ("rounds_saved", "se_ave", "mean_training_return", "final_return")
 COLUMNS = ["environment", "effect", "contrast", "method", "minus", "quantity", "value", "low", "high", "n", "expected"]
 COLUMNS += ["unreached"]
 
@@ -44,6 +49,16 @@ CONTRASTS = (  # effect, what is compared, method, minus
     ("updates", "IIF − IIF with PPO's updates", IIF, IIF_MANY),
     ("clipping", "PPO unclipped − PPO", PPO_UNCLIPPED, PPO),
     ("clipping", "IIF unclipped − IIF", IIF_UNCLIPPED, IIF),
+)
+H1, H2 = Role("advantage_h1"), Role("advantage_h2")
+H1_EXACT, H2_EXACT = Role("advantage_h1_exact"), Role("advantage_h2_exact")
+HEURISTICS = (
+    ("noise in the advantages", "H1 exact − H1", H1_EXACT, H1),
+    ("noise in the advantages", "H2 exact − H2", H2_EXACT, H2),
+    ("rule", "H1 exact − IIF", H1_EXACT, IIF),
+    ("rule", "H2 exact − IIF", H2_EXACT, IIF),
+    ("rule", "H1 − IIF", H1, IIF),
+    ("rule", "H2 − IIF", H2, IIF),
 )
 
 
@@ -81,41 +96,64 @@ def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None, unit: 
     return values.groupby(table[unit].astype(int)).mean().dropna()
 
 
-def contrast(own: pd.Series, minus: pd.Series | None = None) -> Interval:
-    """Mean of `own` and its 95 % t interval over seeds; with `minus`, of the differences by seed."""
-    return t_interval(own if minus is None else paired_differences(minus, own).differences)
+def controls(study: StudyCurves) -> pd.DataFrame:
+    """What the filter, the number of updates and clipping do, each with the rest held equal; see `direct`."""
+    return direct(study, CONTRASTS)
 
 
-def controls(returns: pd.DataFrame, efficiencies: pd.DataFrame, config: Config) -> pd.DataFrame:
-    """What the filter, the number of updates and clipping do, each with the rest held equal, per environment.
+def heuristics(study: StudyCurves) -> pd.DataFrame:
+    """What noise in the estimated advantages costs the heuristics, and how they compare with IIF; see `direct`."""
+    return direct(study, HEURISTICS)
 
-    Rows have quantity `se_ave` (difference of the SE_ave that both methods have against standard PPO) or
-    `mean_training_return` (difference). Differences of the same two ends add up along any path, as
-    IIF − PPO = (IIF − PPO with IIF's updates) + (PPO with IIF's updates − PPO). unreached counts the levels that either
-    side never reaches (its SE_ave is then an upper bound).
+
+def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]]) -> pd.DataFrame:
+    """Two methods of the same seeds, compared directly, in every environment that has both (without Adam's).
+
+    Returns:
+        Rows with environment, effect, contrast, method, minus, quantity, value with its interval, n, expected,
+        unreached. Quantities: rounds_saved (of the first against the second), se_ave (with the second in the place of
+        standard PPO: its levels, its rounds), mean_training_return and final_return (differences). unreached counts the
+        levels that the first (for rounds_saved: either) never reaches, over all seeds.
     """
-    grid = {(run.environment, run.method): set() for run in config.runs}
+    config, curves = study.config, returns_by_run(study)
+    passages = rounds_to(curves, reference_method(config)).set_index(KEY)
+    grid: dict[tuple[str, str], set[int]] = {}
     for run in config.runs:
-        grid[run.environment, run.method].add(run.seed)
-    reference = reference_method(config)
+        grid.setdefault((run.environment, run.method), set()).add(run.seed)
     rows = []
     for environment in environments_of(config):
         if environment in adam_variants(config):
             continue
-        for effect, label, *roles in CONTRASTS:
+        for effect, label, *roles in contrasts:
             method, minus = (method_of(config, environment, role) for role in roles)
             expected = grid.get((environment, method), set()) & grid.get((environment, minus), set())
-            if not expected:
-                continue
-            for quantity, table in (("se_ave", efficiencies), ("mean_training_return", returns)):
-                sides = [rows_where(table, {"environment": environment, "method": m}) for m in (method, minus)]
-                own, other = (per_seed(side, quantity) for side in sides)
-                if quantity == "se_ave" and minus == reference:
-                    other = own * 0
-                unreached = sum(int(side["unreached"].sum()) for side in sides) if quantity == "se_ave" else 0
+            found: dict[str, list[tuple[float, int]]] = {quantity: [] for quantity in QUANTITIES}
+            for seed in sorted(expected):
+                keys = [(environment, name, seed) for name in (method, minus)]
+                if all(key in curves for key in keys):
+                    for quantity, pair in _compared(*keys, curves, passages).items():
+                        found[quantity].append(pair)
+            for quantity, pairs in found.items() if expected else ():
+                values = [value for value, _ in pairs if not np.isnan(value)]
                 place = (environment, effect, label, method, minus, quantity)
-                rows.append((*place, *contrast(own, other), len(expected), unreached))
+                most = 1.0 if quantity == "rounds_saved" else np.inf
+                rows.append((*place, *t_interval(values, most=most), len(expected), sum(number for _, number in pairs)))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _compared(own: tuple, other: tuple, curves: Mapping, passages: pd.DataFrame) -> dict[str, tuple[float, int]]:
+    """Quantity -> value and unreached levels, of two runs of one seed."""
+    pair = curves[own], curves[other]
+    efficiency = sample_efficiency(pair[1], pair[0])
+    found = {"se_ave": (efficiency.se_ave, efficiency.unreached)}
+    for measure in (mean_training_return, final_return):
+        found[measure.__name__] = (measure(pair[0]) - measure(pair[1]), 0)
+    if own in passages.index:
+        a, b = passages.loc[[own]], passages.loc[[other]]
+        arrays = a["rounds"], b["rounds"], a["reached"], b["reached"]
+        reached = a["reached"].to_numpy() & b["reached"].to_numpy()
+        found["rounds_saved"] = (float(saving(*(x.to_numpy() for x in arrays))[0].mean()), int((~reached).sum()))
+    return found
 
 
 def conditions(config: Config) -> Iterable[tuple[str, str]]:

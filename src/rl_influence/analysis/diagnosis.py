@@ -30,6 +30,7 @@ from rl_influence.environments.tabular import TabularModel, policy_probabilities
 from rl_influence.evaluation.returns import exact_model
 from rl_influence.evaluation.true_advantages import (
     RecordStates,
+    check_observations,
     exact_advantages,
     monte_carlo_advantages,
     record_states,
@@ -101,9 +102,11 @@ def _at(table: pd.DataFrame, **place) -> pd.DataFrame:
 
 def _model(spec: RunSpec) -> TabularModel | None:
     try:
-        return exact_model(spec.environment)
+        model = exact_model(spec.environment)
+        check_observations(model)
     except ConfigError:
         return None
+    return model if spec.ppo.gamma < 1 else None
 
 
 def _listed(snapshot: Snapshot, influence: np.ndarray) -> pd.DataFrame:

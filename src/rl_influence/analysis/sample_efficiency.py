@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-FRACTIONS = (0.5, 0.75, 0.9, 0.95, 1.0)
-
 
 @dataclass(frozen=True)
 class SampleEfficiency:
@@ -71,26 +69,6 @@ def sample_efficiency(reference_returns, method_returns) -> SampleEfficiency:
         if len(levels)
         else np.nan,
     )
-
-
-def efficiency_at(reference_returns, method_returns, fractions=FRACTIONS) -> pd.DataFrame:
-    """The reduction at fixed fractions of the reference's range: its return at round 0 (0) to its maximum (1).
-
-    SE_ave hangs on a curve's last, smallest rises; this shows where along the curve a method is ahead. Columns:
-    fraction, level, m_reference, m_method (rounds), reduction, reached. For a reference that never rises, all but the
-    fraction is undefined (nan, and reached is false).
-    """
-    reference, method = _curve(reference_returns, "reference"), _curve(method_returns, "method")
-    fractions = np.asarray(fractions, dtype=float)
-    start, top = reference[~np.isnan(reference)][0], np.nanmax(reference)
-    if not top > start:
-        undefined = dict.fromkeys(("level", "m_reference", "m_method", "reduction"), np.nan)
-        return pd.DataFrame({"fraction": fractions, **undefined, "reached": False})
-    # start + 1.0 * (top - start) may round to just above the maximum
-    levels = np.where(fractions == 1, top, start + fractions * (top - start))
-    table = _reductions(levels, reference, method)
-    table.insert(0, "fraction", fractions)
-    return table
 
 
 def time_efficiency(reference_returns, method_returns, reference_time_s, method_time_s) -> TimeEfficiency:

@@ -24,6 +24,7 @@ from rl_influence.runs.provenance import code_fingerprint, package_versions, pro
 from rl_influence.runs.provenance import fingerprint as run_fingerprint
 from rl_influence.runs.store import ResultError
 
+from .claims import level_of
 from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind
 from .registry import (
     ANALYSES,
@@ -36,6 +37,7 @@ from .registry import (
     load,
     module_name,
 )
+from .statistics import level
 from .tables import write_table
 
 
@@ -151,7 +153,8 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
         for summary in ANALYSES[name].summaries:
             found[summary] = pd.DataFrame(columns=KEY[:2])
             if any(parts[table] for table in own):
-                found[summary] = _with_expected(load(name).SUMMARIES[summary](own), name, config)
+                with level(level_of(config)):
+                    found[summary] = _with_expected(load(name).SUMMARIES[summary](own), name, config)
     listed = pd.DataFrame(rows)
     found |= {LISTS[0]: listed, LISTS[1]: listed.loc[listed["reason"] != "", ["analysis", *KEY, "reason"]]}
     return StudyAnalyses(found, tuple(missing))

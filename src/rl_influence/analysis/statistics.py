@@ -1,19 +1,22 @@
 """Statistics with the seed as the unit: every value that comes in is one seed's.
 
 The paper gives t intervals over 5 seeds (Table 4) and spreads of unnamed kind elsewhere. Here: paired differences per
-seed, t and seeded bootstrap intervals, and what n seeds can show at all. Undefined is nan, never 0, with n beside it.
+seed, t intervals, and what n seeds can show at all. No percentile bootstrap: with five seeds it covers 84 %, not 95 %.
+Undefined is nan, never 0, with n beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-BOOTSTRAP_SEED = 20250519
+_level: ContextVar[float] = ContextVar("level", default=0.95)
 
 
 class Interval(NamedTuple):
@@ -46,15 +49,33 @@ def paired_differences(reference: pd.Series, method: pd.Series) -> Paired:
     return Paired(method.loc[seeds] - reference.loc[seeds], unpaired)
 
 
-def t_interval(values, confidence: float = 0.95) -> Interval:
-    """Mean and Student t interval over seeds; one seed has no interval."""
+@contextmanager
+def level(confidence: float) -> Iterator[None]:
+    """Every t interval that is made inside has this level: that of a study which is looked at more than once."""
+    token = _level.set(confidence)
+    try:
+        yield
+    finally:
+        _level.reset(token)
+
+
+def t_quantile(n, confidence: float | None = None):
+    """Half the width of an interval over n seeds, in standard errors; default the level of `level`, else 95 %."""
+    return stats.t.ppf((1 + (confidence or _level.get())) / 2, np.maximum(np.asarray(n) - 1, 1))
+
+
+def t_interval(values, confidence: float | None = None, most: float = np.inf) -> Interval:
+    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval.
+
+    `most`: the values cannot leave [-most, most], and so their mean's interval does not.
+    """
     values = _sample(values)
     n = len(values)
     if n < 2:
         return Interval(float(values.mean()) if n else np.nan, np.nan, np.nan, n)
-    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    half = t_quantile(n, confidence) * values.std(ddof=1) / np.sqrt(n)
     mean = float(values.mean())
-    return Interval(mean, float(mean - half), float(mean + half), n)
+    return Interval(mean, float(max(mean - half, -most)), float(min(mean + half, most)), n)
 
 
 def columns_of(name: str) -> list[str]:
@@ -62,15 +83,15 @@ def columns_of(name: str) -> list[str]:
     return [name, f"{name}_sd", f"{name}_low", f"{name}_high"]
 
 
-def mean_columns(name: str, values) -> dict[str, float]:
-    """Mean, standard deviation and 95 % t interval over seeds, as columns of a table."""
+def mean_columns(name: str, values, most: float = np.inf) -> dict[str, float]:
+    """Mean, standard deviation and t interval over seeds, as columns of a table."""
     values = np.asarray(values, dtype=float)
-    mean, low, high, n = t_interval(values)
+    mean, low, high, n = t_interval(values, most=most)
     return dict(zip(columns_of(name), (mean, values.std(ddof=1) if n > 1 else np.nan, low, high), strict=True))
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
-    """Means of measures over seeds, with 95 % t intervals, for each combination of keys.
+    """Means of measures over seeds, with t intervals, for each combination of keys.
 
     n counts the seeds; a measure that is undefined for one of them is the mean of the others.
     """
@@ -83,27 +104,6 @@ def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]
     return pd.DataFrame(found)
 
 
-def bootstrap_interval(
-    values, statistic=np.mean, confidence: float = 0.95, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED
-) -> Interval:
-    """Percentile bootstrap over seeds, the same for the same values and `seed`; `statistic` takes `axis`."""
-    values = _sample(values)
-    n = len(values)
-    estimate = float(statistic(values, axis=-1)) if n else np.nan
-    if n < 2:
-        return Interval(estimate, np.nan, np.nan, n)
-    interval = stats.bootstrap(
-        (values,),
-        statistic,
-        n_resamples=resamples,
-        confidence_level=confidence,
-        method="percentile",
-        vectorized=True,
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(estimate, float(interval.low), float(interval.high), n)
-
-
 def interquartile_mean(values, axis: int = -1):
     """Mean of the middle half: floor(n / 4) values are cut at each end (so nothing is cut for n < 4)."""
     return stats.trim_mean(_sample(values, dimensions=None), 0.25, axis=axis)
@@ -114,8 +114,7 @@ def probability_of_improvement(method, reference) -> float:
     method, reference = _sample(method), _sample(reference)
     if not len(method) or not len(reference):
         return np.nan
-    ahead = np.sign(method[:, None] - reference[None, :])
-    return float((1 + ahead).mean() / 2)
+    return float(stats.mannwhitneyu(method, reference).statistic / (len(method) * len(reference)))
 
 
 def mean_training_return(returns) -> float:
@@ -177,11 +176,12 @@ def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
     return round(float(optimize.brentq(excess, 1 - alpha, 1 - alpha / len(sizes), xtol=1e-6)), 4)
 
 
-def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confidence: float = 0.95) -> float:
+def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confidence: float | None = None) -> float:
     """Smallest true mean difference that n paired seeds show with this power in a two-sided paired t test.
 
     `sd` is the standard deviation of the differences; the effect has its unit. nan for n < 2: no test is possible.
     """
+    confidence = _level.get() if confidence is None else confidence
     if not 0 < power < 1 or not 0 < confidence < 1:
         raise ValueError(f"power {power} and confidence {confidence} must lie between 0 and 1")
     if power <= 1 - confidence:

@@ -15,6 +15,7 @@ Each takes (policy, objective, batch, direction) and returns the terms and their
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,9 +39,12 @@ Derivatives = tuple[Tensor, Tensor]
 def jvp(policy: nn.Module, objective: Objective, batch: Any, direction: Direction) -> Derivatives:
     """One pass with dual numbers for parameters."""
     try:
-        # torch's other attention kernels have no forward mode
-        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _moving(policy, direction):
-            terms, derivatives = forward_ad.unpack_dual(evaluated(policy, objective, batch))
+        with warnings.catch_warnings():
+            # torch's own call, where it enters forward mode for the first time
+            warnings.filterwarnings("ignore", message=".torch.jit.script. is deprecated")
+            # torch's other attention kernels have no forward mode
+            with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _moving(policy, direction):
+                terms, derivatives = forward_ad.unpack_dual(evaluated(policy, objective, batch))
     except AttributionError:
         raise
     except RuntimeError as error:  # NotImplementedError is one

@@ -1,7 +1,7 @@
 """Typed, closed configuration. Whatever is wrong is a `ConfigError`: one line with file, key, value and choices."""
 
 from rl_influence.config.grid import CATALOGUE, Config, load_environments, load_methods, load_run_spec
-from rl_influence.config.installed import check_environments, check_packages, on_installed_engines
+from rl_influence.config.installed import check_environments, check_packages, missing_package, on_installed_engines
 from rl_influence.config.loading import EXPECTED, IDENTIFIER, ConfigError, choose, parse, read_yaml
 from rl_influence.config.models import (
     COUNTED_BY_INFLUENCE,
@@ -60,6 +60,7 @@ __all__ = [
     "load_environments",
     "load_methods",
     "load_run_spec",
+    "missing_package",
     "on_installed_engines",
     "parse",
     "read_yaml",

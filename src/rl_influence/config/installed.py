@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import platform
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rl_influence.config.loading import ConfigError
 from rl_influence.config.models import EnvironmentConfig
+
+OURS = ("gymnasium", "minigrid", "highway_env", "ale_py", "Box2D", "cv2", "envpool")  # what our extras install
+
+
+def missing_package(environment: str, package: str) -> str:
+    """What to say of a package that an environment needs and that is not there."""
+    extra = "fast" if package == "envpool" else "environments"
+    mend = f"in the clone, pip install '.[{extra}]'"
+    if package == "envpool":
+        mend += ", or set engine and evaluation_engine to gymnasium, which is slower"
+    elif package == "Box2D" and sys.platform == "linux" and platform.machine() == "aarch64":
+        mend = "it has no build for Linux on aarch64; use another machine for this environment"
+    elif package not in OURS:
+        mend = "install it, or name the folder that holds it in the variable PYTHONPATH"
+    return f"environment {environment} needs the package {package}: {mend}"
 
 
 def check_packages(environment: EnvironmentConfig) -> None:
@@ -19,35 +35,35 @@ def check_packages(environment: EnvironmentConfig) -> None:
     Raises:
         ConfigError: for one that is missing, with the command that installs it.
     """
-    needed = [(environment.package, "environments")]
+    needed = [environment.package]
     if "envpool" in (environment.engine, environment.evaluation_engine):
-        needed.append(("envpool", "fast"))
+        needed.append("envpool")
     if environment.gym_id.startswith(("LunarLander", "BipedalWalker")):
-        needed.append(("Box2D", "environments"))
+        needed.append("Box2D")
     if "atari" in environment.wrappers:
-        needed.append(("cv2", "environments"))
-    for package, extra in needed:
+        needed.append("cv2")
+    for package in needed:
         if not _is_installed(package):
-            slower = ", or set engine and evaluation_engine to gymnasium, which is slower" if extra == "fast" else ""
-            raise ConfigError(
-                f"environment {environment.id} needs the package {package}: pip install 'rl-influence[{extra}]'{slower}"
-            )
+            raise ConfigError(missing_package(environment.id, package))
 
 
-def check_environments(environments: Iterable[EnvironmentConfig]) -> None:
-    """Makes every environment as its runs will, so that what cannot work is known before the first of them starts.
+def check_environments(environments: Iterable[EnvironmentConfig], true_advantages: Collection[str] = ()) -> None:
+    """Makes and tries every environment as its runs will, so that what cannot work is known before the first of them.
 
     It takes a few seconds in a process of its own: the one that plans a sweep loads no simulator and no torch.
 
+    Args:
+        true_advantages: ids of those in which a method needs exact true advantages.
+
     Raises:
-        ConfigError: for the first environment that cannot be made, or a package that is missing.
+        ConfigError: for the first environment that does not work, or a package that is missing.
     """
     environments = list(environments)
     for environment in environments:
         check_packages(environment)
     if environments:
-        data = json.dumps([environment.model_dump(mode="json") for environment in environments])
-        command = [sys.executable, "-m", "rl_influence.environments"]
+        data = json.dumps([(config.model_dump(mode="json"), config.id in true_advantages) for config in environments])
+        command = [sys.executable, "-m", "rl_influence.runs.check"]
         done = subprocess.run(command, input=data, capture_output=True, text=True)
         if done.returncode:
             said = done.stderr.strip() or f"the check of the environments ended with code {done.returncode}"
@@ -60,7 +76,7 @@ def on_installed_engines(environment: EnvironmentConfig) -> EnvironmentConfig:
         return environment
     warnings.warn(
         f"environment {environment.id}: envpool is not installed; gymnasium simulates instead, slower, and the run has "
-        "another fingerprint; pip install 'rl-influence[fast]'",
+        "another fingerprint; in the clone, pip install '.[fast]'",
         stacklevel=3,
     )
     return environment.model_copy(update={"engine": "gymnasium", "evaluation_engine": "gymnasium"})

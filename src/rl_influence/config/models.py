@@ -95,7 +95,9 @@ class EnvironmentConfig(Closed):
     gym_id: Text = Field(description="id in gymnasium's registry")
     kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="arguments of gymnasium.make")
     package: str = Field(
-        "gymnasium", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Python package that registers gym_id"
+        "gymnasium",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
+        description="Python package or module that registers gym_id",
     )
     wrappers: tuple[Literal["image_only", "flatten", "atari"], ...] = Field((), description="applied in this order")
     network: Literal["mlp", "minigrid_cnn", "nature_cnn"] = Field("mlp", description="see docs/method.md")
@@ -261,6 +263,8 @@ class RunSpec(Closed):
                 f"selection {self.selection.kind} needs an environment with an exact model (evaluation kind exact, "
                 f"and not {self.evaluation.kind})"
             )
+        if self.selection.kind in EXACT_HEURISTICS and self.ppo.gamma == 1:
+            raise ValueError(f"selection {self.selection.kind} needs ppo.gamma below 1: its task goes on for ever")
         return self
 
     @model_validator(mode="after")

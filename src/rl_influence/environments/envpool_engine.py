@@ -15,7 +15,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 
-from rl_influence.config import ConfigError, EnvironmentConfig
+from rl_influence.config import ConfigError, EnvironmentConfig, missing_package
 from rl_influence.environments.gymnasium_engine import (
     FRAME_SIZE,
     FRAME_SKIP,
@@ -24,6 +24,7 @@ from rl_influence.environments.gymnasium_engine import (
     check_atari_arguments,
     check_spaces,
 )
+from rl_influence.environments.reading import Reader
 from rl_influence.environments.sampler import Sampler
 
 NO_LIMIT = 2**31 - 1  # envpool's max_episode_steps where it has none
@@ -61,10 +62,7 @@ class Pool:
         try:
             import envpool
         except ImportError:
-            raise ConfigError(
-                f"environment {environment.id}: engine envpool needs the package envpool: pip install "
-                "'rl-influence[fast]', or set engine and evaluation_engine to gymnasium"
-            ) from None
+            raise ConfigError(missing_package(environment.id, "envpool")) from None
         task = environment.gym_id.removeprefix("ALE/")
         self._mirror = None
         if task not in envpool.list_all_envs():
@@ -132,47 +130,47 @@ class EnvpoolSampler(Sampler):
     """envpool does not show the state of its generators, so every episode has a copy and a seed of its own: both follow
     from the sampler's seed and the episode's number."""
 
-    def __init__(self, environment: EnvironmentConfig, seed: int):
-        self._environment, self._name, self._seed = environment, environment.id, int(seed)
-        # copies are made by the dozen, which costs no more than one, but for a game of ALE (80 ms each)
-        self._copies = 1 if environment.gym_id.startswith("ALE/") else 64
-        super().__init__()
-
     def _start(self, origin: dict | None):
+        # copies are made by the dozen, which costs no more than one, but for a game of ALE (80 ms each)
+        self._copies = 1 if self.environment.gym_id.startswith("ALE/") else 64
         self._episode = origin["episode"] if origin else 0
         self._make_pool()
-        return self._first_observation()
+        self._reader = Reader(self.environment.id, self.observation_space)
+        return self._first()
 
     def _advance(self, action):
         observations, rewards, terminated, _ = self._pool.step(self._copy, np.asarray(action)[None])
         step, limit, reward = self.episode_step + 1, self._pool.limit, float(rewards[0])
-        if reward > 0 and self._environment.gym_id.startswith("MiniGrid-"):
+        if reward > 0 and self.environment.gym_id.startswith("MiniGrid-"):
             reward = 1 - 0.9 * (step / limit)  # there the limit, which is longer here, decides the reward
-        return observations[0], reward, bool(terminated[0]), step == limit
+        return observations[0], reward, bool(terminated[0]), step == limit, {}
 
     def _next_episode(self):
         self._episode += 1
         if self._episode % self._copies == 0:
             self._make_pool()
-        return {"episode": self._episode}, self._first_observation()
+        return {"episode": self._episode}, self._first()
 
     def _make_pool(self) -> None:
-        sequence = np.random.SeedSequence(self._seed, spawn_key=(self._episode // self._copies,))
-        self._pool = Pool(self._environment, self._copies, sequence, uncut=True)
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(self._episode // self._copies,))
+        self._pool = Pool(self.environment, self._copies, sequence, uncut=True)
         self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
 
-    def _first_observation(self):
+    def _first(self):
         self._copy = np.array([self._episode % self._copies], np.int32)
-        return self._pool.reset(self._copy)[0]
+        return self._pool.reset(self._copy)[0], {}
 
 
 class EnvpoolBatch:
-    """Copies of an environment for test episodes, see `environments.make_batch`."""
+    """Copies of an environment for test episodes, see `sampler.Batch`."""
 
     def __init__(self, environment: EnvironmentConfig, copies: int, seed: int):
         self._pool = Pool(environment, copies, np.random.SeedSequence(seed))
+        self._reader = Reader(environment.id, self._pool.observation_space)
+        self._steps = np.zeros(copies, int)
 
     def reset(self, ids: np.ndarray) -> np.ndarray:
+        self._steps[ids] = 0
         return self._pool.reset(ids)
 
     def step(self, ids: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -180,6 +178,11 @@ class EnvpoolBatch:
         if isinstance(space, gym.spaces.Box):
             actions = np.clip(actions, space.low, space.high)
         observations, rewards, terminated, truncated = self._pool.step(ids, actions)
+        self._steps[ids] += 1
+        if not (np.isfinite(rewards).all() and np.isfinite(observations).all()):
+            for i, *row in zip(ids.tolist(), observations, rewards, terminated, truncated, strict=True):
+                self._reader.step_number = self._steps[i] - 1
+                self._reader.step((*row, {}))  # names the first value that is not finite
         return observations, rewards, terminated | truncated
 
 

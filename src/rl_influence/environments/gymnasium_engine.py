@@ -7,8 +7,10 @@ import importlib
 import gymnasium as gym
 import numpy as np
 
-from rl_influence.config import ConfigError, EnvironmentConfig
+from rl_influence.config import ConfigError, EnvironmentConfig, missing_package
+from rl_influence.environments.reading import Reader
 from rl_influence.environments.sampler import Sampler
+from rl_influence.environments.tabular import is_distribution
 
 FRAME_SKIP, FRAME_SIZE, FRAME_STACK, NOOP_MAX = 4, 84, 4, 30  # of the wrapper `atari`
 
@@ -23,21 +25,17 @@ def make_env(environment: EnvironmentConfig) -> gym.Env:
         ConfigError: unknown gym id, missing package, arguments that the environment refuses, unsupported spaces.
     """
     name, gym_id = environment.id, environment.gym_id
-    try:
-        importlib.import_module(environment.package)  # registers its ids, in worker processes as well
-    except ImportError:
-        raise ConfigError(
-            f"environment {name} needs the package {environment.package}: pip install 'rl-influence[environments]'"
-        ) from None
+    import_package(environment)  # registers its ids, in worker processes as well
     kwargs = dict(environment.kwargs)
     if "atari" in environment.wrappers:
         check_atari_arguments(environment)
         kwargs["frameskip"] = 1  # the wrapper skips; ALE's ids would skip 4 frames as well
     try:
-        env = gym.make(gym_id, disable_env_checker=True, **kwargs)
+        with np.errstate(invalid="ignore"):  # a map without a start, which is refused below
+            env = gym.make(gym_id, disable_env_checker=True, **kwargs)
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigError(
-            f"environment {name}: {_first_line(error)}; pip install 'rl-influence[environments]'"
+            f"environment {name}: {_first_line(error)}; in the clone, pip install '.[environments]'"
         ) from None
     except Exception as error:  # an environment may raise anything for arguments that it does not take
         raise ConfigError(f"environment {name}: gym_id {gym_id!r} with {kwargs}: {_first_line(error)}") from None
@@ -46,10 +44,30 @@ def make_env(environment: EnvironmentConfig) -> gym.Env:
         for key in kwargs.get("config", {}):
             if key not in known:
                 raise ConfigError(f"environment {name}: unknown key {key!r} in config; choices: {', '.join(known)}")
+    starts = getattr(env.unwrapped, "initial_state_distrib", None)  # of gymnasium's tables: FrozenLake, Taxi, ...
+    if starts is not None and not is_distribution(np.asarray(starts)):
+        raise ConfigError(f"environment {name}: no state can be an episode's first: has the map a start?")
     for wrapper in environment.wrappers:
         env = _wrap(env, wrapper, name)
     check_spaces(name, env.observation_space, env.action_space)
     return env
+
+
+def import_package(environment: EnvironmentConfig) -> None:
+    """Imports the package that registers an environment's id.
+
+    Raises:
+        ConfigError: if it is not there, or cannot be imported.
+    """
+    name, package = environment.id, environment.package
+    try:
+        importlib.import_module(package)
+    except Exception as error:  # a package of one's own may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{package}.".startswith(f"{error.name}."):
+            raise ConfigError(missing_package(name, package)) from None
+        raise ConfigError(
+            f"environment {name}: package {package} cannot be imported: {type(error).__name__}: {_first_line(error)}"
+        ) from None
 
 
 def _wrap(env: gym.Env, wrapper: str, name: str) -> gym.Env:
@@ -109,30 +127,26 @@ def check_spaces(name: str, observations: gym.Space, actions: gym.Space) -> None
 class GymnasiumSampler(Sampler):
     """Resumes from the state that the environment's generator had when the current episode began."""
 
-    def __init__(self, environment: EnvironmentConfig, seed: int):
-        self._environment, self._name, self._seed = environment, environment.id, int(seed)
-        super().__init__()
-
     def _start(self, origin: dict | None):
-        env = make_env(self._environment)
+        env = make_env(self.environment)
+        self._reader = Reader(self.environment.id, env.observation_space)
         if origin is None:
-            observation, _ = env.reset(seed=self._seed)
+            first = env.reset(seed=self.seed)
         else:
             env.unwrapped.np_random = np.random.Generator(getattr(np.random, origin["bit_generator"])())
             env.unwrapped.np_random.bit_generator.state = origin
-            env, observation = _next_episode(env, self._environment)
+            env, first = _next_episode(env, self.environment)
         self._use(env)
-        return observation
+        return first
 
     def _advance(self, action):
-        observation, reward, terminated, truncated, _ = self._env_step(action)
-        return observation, reward, terminated, truncated
+        return self._env_step(action)
 
     def _next_episode(self):
         origin = self.env.unwrapped.np_random.bit_generator.state
-        env, observation = _next_episode(self.env, self._environment)
+        env, first = _next_episode(self.env, self.environment)
         self._use(env)
-        return origin, observation
+        return origin, first
 
     def _use(self, env: gym.Env) -> None:
         self.env, self._env_step = env, env.step
@@ -140,11 +154,12 @@ class GymnasiumSampler(Sampler):
 
 
 class GymnasiumBatch:
-    """Copies of an environment for test episodes, see `environments.make_batch`."""
+    """Copies of an environment for test episodes, see `sampler.Batch`."""
 
     def __init__(self, environment: EnvironmentConfig, copies: int, seed: int):
         self._environment = environment
         self._envs = [make_env(environment) for _ in range(copies)]
+        self._readers = [Reader(environment.id, env.observation_space) for env in self._envs]
         self._seeds: list[int | None] = np.random.SeedSequence(seed).generate_state(copies).tolist()
         self._discrete = isinstance(self._envs[0].action_space, gym.spaces.Discrete)
         if not self._discrete:
@@ -154,11 +169,11 @@ class GymnasiumBatch:
         observations = []
         for i in ids.tolist():
             if self._seeds[i] is None:
-                self._envs[i], observation = _next_episode(self._envs[i], self._environment)
+                self._envs[i], first = _next_episode(self._envs[i], self._environment)
             else:
-                observation, _ = self._envs[i].reset(seed=self._seeds[i])
+                first = self._envs[i].reset(seed=self._seeds[i])
                 self._seeds[i] = None
-            observations.append(observation)
+            observations.append(self._readers[i].reset(first))
         return np.stack(observations)
 
     def step(self, ids: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -166,12 +181,12 @@ class GymnasiumBatch:
             actions = actions.tolist()
         else:
             actions = np.clip(actions, self._low, self._high).astype(self._low.dtype)
-        results = [self._envs[i].step(action)[:4] for i, action in zip(ids.tolist(), actions, strict=True)]
+        results = [self._readers[i].step(self._envs[i].step(a)) for i, a in zip(ids.tolist(), actions, strict=True)]
         observations, rewards, terminated, truncated = zip(*results, strict=True)
-        return np.stack(observations), np.array(rewards, np.float64), np.array(terminated) | np.array(truncated)
+        return np.stack(observations), np.array(rewards), np.array(terminated) | np.array(truncated)
 
 
-def _next_episode(env: gym.Env, environment: EnvironmentConfig) -> tuple[gym.Env, np.ndarray | int]:
+def _next_episode(env: gym.Env, environment: EnvironmentConfig) -> tuple[gym.Env, tuple]:
     """Begins an episode that depends on nothing but the state of the environment's generator.
 
     A reset is enough for most environments. BipedalWalker keeps its Box2D world, and the order of the contacts in it
@@ -179,7 +194,7 @@ def _next_episode(env: gym.Env, environment: EnvironmentConfig) -> tuple[gym.Env
     ALE has a second generator inside, which is seeded from the first.
 
     Returns:
-        The environment to go on with, and its first observation.
+        The environment to go on with, and what its `reset` gave.
     """
     generator = env.unwrapped.np_random
     if environment.gym_id.startswith("BipedalWalker"):
@@ -187,7 +202,7 @@ def _next_episode(env: gym.Env, environment: EnvironmentConfig) -> tuple[gym.Env
         env = make_env(environment)
         env.unwrapped.np_random = generator
     seed = int(generator.integers(2**31)) if environment.gym_id.startswith("ALE/") else None
-    return env, env.reset(seed=seed)[0]
+    return env, env.reset(seed=seed)
 
 
 def _first_line(error: Exception) -> str:

@@ -82,10 +82,19 @@ def tabular_model(env: gym.Env) -> TabularModel:
         raise _refusal(inner, f"its observation space is {type(env.observation_space).__name__}, not Box or Discrete")
     limits = [wrapper._max_episode_steps for wrapper in wrappers if isinstance(wrapper, gym.wrappers.TimeLimit)]
     if type(inner).step is FrozenLakeEnv.step:
-        return _frozen_lake(inner, wrappers, limits)
-    if any(base.__name__ == "MiniGridEnv" for base in type(inner).__mro__):
-        return _minigrid(inner, wrappers, limits)
-    raise _refusal(inner, f"{type(inner).__name__} has no transition table")
+        model = _frozen_lake(inner, wrappers, limits)
+    elif any(base.__name__ == "MiniGridEnv" for base in type(inner).__mro__):
+        model = _minigrid(inner, wrappers, limits)
+    else:
+        raise _refusal(inner, f"{type(inner).__name__} has no transition table")
+    if not is_distribution(model.start):
+        raise _refusal(inner, "no state can be an episode's first: has the map a start?")
+    return model
+
+
+def is_distribution(probabilities: np.ndarray) -> bool:
+    """Whether these are probabilities that sum to 1."""
+    return bool((probabilities >= 0).all() and abs(probabilities.sum() - 1) < 1e-9)
 
 
 def policy_probabilities(policy: torch.nn.Module, model: TabularModel) -> np.ndarray:
@@ -226,7 +235,7 @@ def _minigrid(env: gym.Env, wrappers: list[gym.Wrapper], limits: list[int]) -> T
         for a in range(shape[1]):
             env.agent_pos, env.agent_dir, env.step_count = (x, y), direction, 0
             if a == 0:
-                observations.append(_observe(env.gen_obs(), wrappers))
+                observations.append(np.array(_observe(env.gen_obs(), wrappers)))
             _, reward, terminated[s, a, 0], _, _ = env.step(a)
             next_states[s, a, 0] = index[(*map(int, env.agent_pos), int(env.agent_dir))]
             rewards[s, a, 0] = reward != 0  # 1 before the factor, see MiniGridEnv._reward
@@ -241,7 +250,7 @@ def _minigrid(env: gym.Env, wrappers: list[gym.Wrapper], limits: list[int]) -> T
         probabilities=np.ones(shape),
         rewards=rewards,
         terminated=terminated,
-        start=start / start.sum(),
+        start=start / max(start.sum(), 1),
         horizon=min([env.max_steps, *limits]),
         reward_slope=-0.9 / env.max_steps,
     )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from rl_influence.config import ConfigError
 from rl_influence.environments.tabular import TabularModel, policy_chain, policy_probabilities, values_by_step
 from rl_influence.ppo.records import Records
 from rl_influence.ppo.rollout import gae
@@ -78,6 +79,21 @@ def record_states(
             outcomes = model.next_states[states[i], action]
             possible, step = set(outcomes[goes_on[states[i], action]].tolist()), step + 1
     return RecordStates(states, steps, next(iter(possible)) if len(possible) == 1 else None, step)
+
+
+def check_observations(model: TabularModel) -> None:
+    """Checks that the state of every record can be told: by replaying the actions, or by the observation alone.
+
+    Raises:
+        ConfigError: if chance decides where an episode begins or a step leads, and states look alike.
+    """
+    outcomes = ((model.probabilities > 0) & ~model.terminated).sum(-1)
+    states, different = len(model.observations), len(np.unique(model.observations, axis=0))
+    if ((model.start > 0).sum() > 1 or (outcomes > 1).any()) and different < states:
+        raise ConfigError(
+            "exact true advantages need every record's state; where chance decides it the observation must tell, but "
+            f"{states} states show {different} different ones"
+        )
 
 
 def replay(model: TabularModel, actions: Sequence[int]) -> int | None:

@@ -2,10 +2,10 @@
 over seeds, bars 95 % t intervals (n in the row's label; none for one seed). Right of 0 the first method is ahead.
 Rows of one colour differ in the same thing: which records train (filter), how many updates a round makes (updates),
 clipping of the gradient's norm (clipping), or several of these; random and difficulty drop as many records as IIF,
-which makes as many updates. Left: SE_ave, the share of PPO's rounds that is saved, of both methods against standard
-PPO; hollow: a bound, since some returns of PPO were never reached by one of them. Right: mean test return over
-training. The paper shows no such comparison; its public code, which clips PPO only and whose filtered rounds take
-fewer updates, is the row of all three.
+which makes as many updates. Left: the share of rounds that the first method saves against the second at 50, 75 and
+90 % of PPO's rise; hollow: a bound, since one of them never got there. Right: mean test return over training. The paper
+shows no such comparison; its public code, which clips PPO only and whose filtered rounds take fewer updates, is the
+row of all three.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EFFECTS = {  # effect -> colour, marker
     "updates": ("#e69f00", "^"),
     "clipping": ("#882255", "v"),
 }
-COLUMNS = {"se_ave": (100, "SE_ave, difference (points)"), "mean_training_return": (1, "training return, difference")}
+COLUMNS = {"rounds_saved": (100, "rounds saved (%)"), "mean_training_return": (1, "training return, difference")}
 
 
 def draw(tables: dict, config: Config) -> Figure:

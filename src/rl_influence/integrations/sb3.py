@@ -25,7 +25,7 @@ from rl_influence.attribution import AttributionError, FReturn, Target, influenc
 from rl_influence.attribution.policies import check_policy, untouched
 from rl_influence.integrations.records import RolloutRecords
 from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient
-from rl_influence.selection import drop_most_negative, normalize_in_minibatches
+from rl_influence.selection import drop_most_negative, if_percent, normalize_in_minibatches
 
 try:
     from stable_baselines3 import A2C, PPO
@@ -286,8 +286,7 @@ class InfluenceFilteredA2C(_Filtered, A2C):
 def checked_fraction(value: float) -> float:
     """`drop_fraction`, in (0, 1]."""
     if not 0 < value <= 1:
-        meant = f"; did you mean {value / 100:g}?" if 1 < value <= 100 else ""
-        raise ValueError(f"drop_fraction = {value}: a fraction in (0, 1] is needed{meant}")
+        raise ValueError(f"drop_fraction = {value}: a fraction in (0, 1] is needed{if_percent(value)}")
     return float(value)
 
 

@@ -20,6 +20,9 @@ class Records:
     `observations` are as the environment gives them, `actions` are the raw samples (continuous ones are clipped to the
     action space only when they are executed), `log_probs` belong to the raw actions. `next_values[i]` is the value of
     the observation that step i really led to: the final one at an episode's end, never that of the reset.
+
+    Raises:
+        ValueError: for arrays of different lengths, or flags that are neither true nor false.
     """
 
     observations: np.ndarray  # (n, ...)
@@ -33,6 +36,12 @@ class Records:
     advantages: np.ndarray  # (n,) GAE, not normalised
     returns: np.ndarray  # (n,) advantages + values: targets of the value function
 
+    def __post_init__(self):
+        lengths = {name: len(array) for name, array in self.arrays().items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"records of different numbers: {', '.join(f'{n} {name}' for name, n in lengths.items())}")
+        self.terminated, self.truncated = (as_flags(x, getattr(self, x)) for x in ("terminated", "truncated"))
+
     def __len__(self) -> int:
         return len(self.rewards)
 
@@ -40,8 +49,22 @@ class Records:
         """Field name -> array."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def __getitem__(self, indices: np.ndarray) -> Records:
+    def __getitem__(self, indices: np.ndarray | slice | int) -> Records:
+        """Some of the records; one alone is still a buffer, of length 1."""
+        indices = [indices] if isinstance(indices, (int, np.integer)) else indices
         return Records(**{name: array[indices] for name, array in self.arrays().items()})
+
+
+def as_flags(name: str, values: np.ndarray) -> np.ndarray:
+    """`values` as booleans: they may be the numbers 0 and 1, which are no mask and are not negated by ~.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    values = np.asarray(values)
+    if values.dtype != bool and not (values.dtype.kind in "iuf" and np.isin(values, (0, 1)).all()):
+        raise ValueError(f"{name}: expected true or false, found {values.dtype}, {values.ravel()[:5].tolist()}, ...")
+    return values.astype(bool, copy=False)
 
 
 def is_repeatable(observation: np.ndarray) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rl_influence.config import PPOConfig
+from rl_influence.environments.sampler import Sampler
 from rl_influence.ppo.inference import Inference
 from rl_influence.ppo.networks import ActorCritic
-from rl_influence.ppo.records import Records, distinct_observations
+from rl_influence.ppo.records import Records, as_flags, distinct_observations
 
 
 def gae(
@@ -29,9 +30,18 @@ def gae(
     Returns:
         advantages, float64, of the same shape. A terminated step is followed by nothing, a truncated one by its next
         value; the recursion is cut at both.
+
+    Raises:
+        ValueError: for arrays of different shapes, or flags that are neither true nor false.
     """
     rewards, values, next_values = (np.asarray(x, dtype=np.float64) for x in (rewards, values, next_values))
-    terminated, truncated = np.asarray(terminated, dtype=bool), np.asarray(truncated, dtype=bool)
+    terminated, truncated = as_flags("terminated", terminated), as_flags("truncated", truncated)
+    shapes = [x.shape for x in (rewards, values, next_values, terminated, truncated)]
+    if len(set(shapes)) > 1 or len(shapes[0]) not in (1, 2):
+        raise ValueError(
+            "rewards {}, values {}, next_values {}, terminated {}, truncated {}: expected one shape, (T,) or "
+            "(T, envs)".format(*shapes)
+        )
     delta = rewards + gamma * next_values * ~terminated - values
     decay = gamma * gae_lambda * ~(terminated | truncated)
     advantages = np.empty_like(delta)
@@ -41,12 +51,18 @@ def gae(
     return advantages
 
 
-def collect(sampler, policy: ActorCritic, n_steps: int, generator: np.random.Generator, config: PPOConfig) -> Records:
+def collect(
+    sampler: Sampler, policy: ActorCritic, n_steps: int, generator: np.random.Generator, config: PPOConfig
+) -> Records:
     """One round's buffer: n_steps consecutive steps of the sampler's environment, episodes going on across rounds.
 
     Args:
         sampler: see `environments.make_sampler`.
         generator: action noise.
+        config: gamma and lambda.
+
+    Raises:
+        EnvironmentFault: for what cannot be recorded, see `environments.reading`.
     """
     inference = Inference(policy)
     noise = inference.noise(n_steps, generator)
@@ -54,13 +70,13 @@ def collect(sampler, policy: ActorCritic, n_steps: int, generator: np.random.Gen
     rewards = np.empty(n_steps)
     terminated, truncated = np.zeros(n_steps, dtype=bool), np.zeros(n_steps, dtype=bool)
     for t in range(n_steps):
-        observation = np.asarray(sampler.observation)
+        observation = np.array(sampler.observation)  # kept: a sampler may change its own
         action = inference.step(observation, noise[t])
         rewards[t], next_observation, terminated[t], truncated[t] = sampler.step(action)
         observations.append(observation)
         actions.append(action)
         if terminated[t] or truncated[t] or t == n_steps - 1:
-            final_observations.append(np.asarray(next_observation))
+            final_observations.append(np.array(next_observation))
             final_steps.append(t)
     observations, actions = np.stack(observations), np.array(actions)
     # Each distinct observation once: a batch rounds its rows differently, which would tell equal records apart, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rl_influence.analysis.numbers import count, number
 from rl_influence.analysis.registry import check_tables
 from rl_influence.config import Config, choose
 
@@ -41,7 +42,7 @@ def _latex_efficiency(frame: pd.DataFrame, config: Config) -> tuple[list[str], l
     header += [r"SE$_\mathrm{peak}$ (\%)", "95\\% interval", "paper"]
     rows = []
     for row in frame.to_dict("records"):
-        cells = [*_labels(row, config), _count(row)]
+        cells = [*_labels(row, config), count(row)]
         for name, bounds in (("se_ave", row["unreached"]), ("se_peak", row["peak_unreached"])):
             cells += [_spread(row, name, 100, 1, r"\le " if bounds else ""), _range(row, name, 100, 1)]
             cells.append(_spread(row, f"paper_{name}", 100, 1))
@@ -53,7 +54,7 @@ def _latex_table_4(frame: pd.DataFrame, config: Config) -> tuple[list[str], list
     header = ["Environment", "Method", "$n$", "gain", "95\\% interval", "paper", "detectable"]
     rows = []
     for row in frame.to_dict("records"):
-        cells = [*_labels(row, config), _count(row), _number(row["gain"], 2), _range(row, "gain", 1, 2)]
+        cells = [*_labels(row, config), count(row), _number(row["gain"], 2), _range(row, "gain", 1, 2)]
         rows.append([*cells, _range(row, "paper_gain", 1, 2), _number(row["detectable_gain"], 2)])
     return header, rows
 
@@ -67,7 +68,7 @@ def _latex_table_5(frame: pd.DataFrame, config: Config) -> tuple[list[str], list
         label = QUANTITIES[row["quantity"].removesuffix("_s").replace("_with_sampling", "")]
         label += ", with sampling" if "with_sampling" in row["quantity"] else ""
         label += r" (\%)" if percent else " (s)"
-        cells = [escape(config.environments[row["environment"]].label), label, _count(row)]
+        cells = [escape(config.environments[row["environment"]].label), label, count(row)]
         # a peak that is never reached bounds its time from below and the reduction from above
         bound = "" if not row["peak_unreached"] else r"\le " if percent else r"\ge "
         cells += [_spread(row, "value", scale, digits, bound), _spread(row, "paper_value", scale, 1 if percent else 2)]
@@ -79,7 +80,7 @@ def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str]
     header = ["Environment", "Method", "$n$", "final return", "95\\% interval", "IQM", "mean over training"]
     rows = []
     for row in frame.to_dict("records"):
-        cells = [*_labels(row, config), _count(row), _spread(row, "final_return", 1, 3)]
+        cells = [*_labels(row, config), count(row), _spread(row, "final_return", 1, 3)]
         cells += [_range(row, "final_return", 1, 3), _number(row["iqm"], 3), _spread(row, "mean_training_return", 1, 3)]
         rows.append(cells)
     return header, rows
@@ -99,7 +100,7 @@ def _latex_faithfulness(frame: pd.DataFrame, config: Config) -> tuple[list[str],
         for scoring in outcomes[0].index:
             pair = [outcome.loc[scoring].to_dict() for outcome in outcomes]
             cells = [cell for row in pair for cell in (_number(row["spearman"], 2), _range(row, "spearman", 1, 2))]
-            rows.append([place, escape(scoring), _count(pair[0]), *cells])
+            rows.append([place, escape(scoring), count(pair[0]), *cells])
         ceiling = [_number(outcome["reliability"].iloc[0], 2) for outcome in outcomes]
         rows.append([place, "reliability of the outcome", "", ceiling[0], "", ceiling[1], ""])
     return header, rows
@@ -112,7 +113,7 @@ def _latex_diagnosis(frame: pd.DataFrame, config: Config) -> tuple[list[str], li
     rows = []
     order = frame["source"].map(list(sources).index)
     for row in frame.assign(order=order).sort_values("order", kind="stable").to_dict("records"):
-        cells = [_labels(row, config)[0], sources[row["source"]], f"{row['round']}", _count(row)]
+        cells = [_labels(row, config)[0], sources[row["source"]], f"{row['round']}", count(row)]
         cells += [_number(row["spearman_product"], 2), _range(row, "spearman_product", 1, 2)]
         cells += [_number(row[name], 3) for name in ("error", "error_bottom")]
         rows.append([*cells, *(_number(row[name], 1, 100) for name in ("sign_agreement", "sign_agreement_bottom"))])
@@ -125,7 +126,7 @@ def _latex_agreement(frame: pd.DataFrame, config: Config) -> tuple[list[str], li
     header += ["same drops (\\%)", "95\\% interval", "by chance (\\%)"]
     rows = []
     for row in frame.to_dict("records"):
-        cells = [_labels(row, config)[0], row["shortcut"], f"{row['round']}", _count(row)]
+        cells = [_labels(row, config)[0], row["shortcut"], f"{row['round']}", count(row)]
         cells += [_number(row["spearman"], 3), _range(row, "spearman", 1, 3)]
         cells += [_number(row["overlap"], 1, 100), _range(row, "overlap", 100, 1)]
         rows.append([*cells, _number(row["overlap_by_chance"], 1, 100)])
@@ -167,12 +168,8 @@ def _labels(row: dict, config: Config) -> list[str]:
     return [escape(config.environments[row["environment"]].label), escape(config.methods[row["method"]].label)]
 
 
-def _count(row: dict) -> str:
-    return str(row["n"]) if row["n"] == row["expected"] else f"{row['n']} of {row['expected']}"
-
-
 def _number(value: float, digits: int, scale: float = 1) -> str:
-    return "--" if pd.isna(value) else f"${_round(value * scale, digits)}$"
+    return "--" if pd.isna(value) else f"${number(value * scale, digits)}$"
 
 
 def _spread(row: dict, name: str, scale: float, digits: int, bound: str = "") -> str:
@@ -180,14 +177,10 @@ def _spread(row: dict, name: str, scale: float, digits: int, bound: str = "") ->
     mean, sd = row[name], row[f"{name}_spread"] if name.startswith("paper_") else row[f"{name}_sd"]
     if pd.isna(mean):
         return "--"
-    spread = "" if pd.isna(sd) else rf" \pm {_round(sd * scale, digits)}"
-    return f"${bound}{_round(mean * scale, digits)}{spread}$"
+    spread = "" if pd.isna(sd) else rf" \pm {number(sd * scale, digits)}"
+    return f"${bound}{number(mean * scale, digits)}{spread}$"
 
 
 def _range(row: dict, name: str, scale: float, digits: int) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return "--" if pd.isna(low) else f"$[{_round(low * scale, digits)}, {_round(high * scale, digits)}]$"
-
-
-def _round(value: float, digits: int) -> str:
-    return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: no minus in front of zero
+    return "--" if pd.isna(low) else f"$[{number(low * scale, digits)}, {number(high * scale, digits)}]$"

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from rl_influence.analysis.claims import MARKS, number_text
 from rl_influence.analysis.curves import chosen_iif, compared_environments, reference_method
-from rl_influence.config import EXACT_HEURISTICS, Config
+from rl_influence.analysis.numbers import UNDEFINED, count, interval, number
+from rl_influence.config import Config
 
 STUDY = "config/paper.yaml"
 OUTCOMES = {"f_return": "f_return", "test_return": "exact test return"}
@@ -39,95 +41,72 @@ def efficiency(tables: Path, config: Config) -> str:
     """Ours against the paper's: IIF at the paper's p."""
     frame, compared = pd.read_csv(tables / "efficiency.csv"), compared_environments(config)
     lines = [
-        "| environment | p | seeds | SE_ave, ours | SE_ave, paper | SE_peak, ours | SE_peak, paper |",
-        "|---|---|---|---|---|---|---|",
+        "| environment | p | seeds | SE_ave, ours | PPO against PPO | SE_ave, paper | SE_peak, ours | SE_peak, paper |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in frame.to_dict("records"):
         environment = row["environment"]
         if row["method"] != chosen_iif(config, environment) or not row["n"] or environment not in compared:
             continue
         p = config.environment(environment).drop_percent
-        cells = [config.environment(environment).label, f"{p:g} %", f"{row['n']} of {row['expected']}"]
-        for name in ("se_ave", "se_peak"):
-            bound = "≤ " if row["unreached" if name == "se_ave" else "peak_unreached"] else ""
-            interval = f" ({_percent(row[name + '_low'])} to {_percent(row[name + '_high'])})" if row["n"] > 1 else ""
-            cells.append(f"{bound}{_percent(row[name])} %{interval}")
-            paper = f"{_percent(row['paper_' + name])} ± {_percent(row['paper_' + name + '_spread'])} %"
-            cells.append(paper if pd.notna(row["paper_" + name]) else "–")
-        lines.append(f"| {' | '.join(cells)} |")
+        cells = [config.environment(environment).label, f"{p:g} %", count(row)]
+        cells += [
+            _shown(row, "se_ave", "at most" * bool(row["unreached"])),
+            f"{number(row['se_ave_null'], percent=True)} %",
+        ]
+        cells += [_paper(row, "se_ave")]
+        reached = row["n"] - row["peak_unreached"]
+        few = pd.isna(row["se_peak"])
+        peak = (
+            f"reached in {reached} of {row['n']}" if few else _shown(row, "se_peak", "at most" * (reached < row["n"]))
+        )
+        lines.append(f"| {' | '.join([*cells, peak, _paper(row, 'se_peak')])} |")
     return "\n".join(lines)
 
 
 def levels(tables: Path, config: Config) -> str:
-    """Rounds that IIF saves at parts of PPO's range."""
-    frame = pd.read_csv(tables / "efficiency_levels.csv")
-    fractions = sorted(frame["fraction"].unique())
+    """Rounds that IIF saves at parts of PPO's rise."""
+    frame = _read(tables / "rounds_saved.csv").astype({"at": str})
+    parts = {at: "mean" if at == "mean" else f"{100 * float(at):g} %" for at in dict.fromkeys(frame["at"])}
     lines = [
-        f"| rounds saved at … of PPO's rise | {' | '.join(f'{100 * fraction:g} %' for fraction in fractions)} |",
-        f"|---|{'---|' * len(fractions)}",
+        f"| rounds saved at … of PPO's rise | {' | '.join(parts.values())} |",
+        f"|---|{'---|' * len(parts)}",
     ]
     for environment in compared_environments(config):
-        rows = frame[frame["environment"] == environment]
-        rows = rows[(rows["method"] == chosen_iif(config, environment)) & (rows["n"] > 0)].set_index("fraction")
-        if rows.empty:
-            continue
-        cells = [
-            f"{'≤ ' if rows.loc[fraction, 'unreached'] else ''}{_percent(rows.loc[fraction, 'reduction'])} %"
-            for fraction in fractions
-        ]
-        lines.append(f"| {config.environment(environment).label} | {' | '.join(cells)} |")
+        rows = frame[(frame["environment"] == environment) & (frame["n"] > 0)]
+        rows = rows[rows["method"] == chosen_iif(config, environment)].set_index("at")
+        if len(rows):
+            cells = [f"{_shown(rows.loc[at], 'rounds_saved')}{_star(rows.loc[at])}" for at in parts]
+            lines.append(f"| {config.environment(environment).label}, n = {rows['n'].iloc[0]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def controls(tables: Path, config: Config) -> str:
-    """What makes up the gain: differences in SE_ave that each change one thing, or all of them."""
+    """What makes up the gain: two methods of the same seeds that differ in one thing, or in all of them."""
     frame = _read(tables / "controls.csv")
-    frame = frame[(frame["quantity"] == "se_ave") & (frame["n"] > 0)]
-    apart = frame[frame["effect"] == "clipping"]
-    environments = list(dict.fromkeys(apart["environment"]))
+    frame = frame[(frame["quantity"] == "rounds_saved") & (frame["n"] > 0)]
+    return _compared(frame, config, list(dict.fromkeys(frame.loc[frame["effect"] == "clipping", "environment"])))
+
+
+def heuristics(tables: Path, config: Config) -> str:
+    """The advantage heuristics with exact and with estimated advantages, and IIF."""
+    frame = _read(tables / "heuristics.csv")
+    frame = frame[(frame["quantity"] == "rounds_saved") & (frame["n"] > 0)]
+    return _compared(frame, config, list(dict.fromkeys(frame["environment"])))
+
+
+def _compared(frame: pd.DataFrame, config: Config, environments: list[str]) -> str:
+    """Contrasts as rows, environments as columns."""
     lines = [
-        f"| | difference in SE_ave, points | {' | '.join(config.environment(name).label for name in environments)} |",
+        f"| | rounds saved | {' | '.join(config.environment(name).label for name in environments)} |",
         f"|---|---|{'---|' * len(environments)}",
     ]
     for (effect, contrast), rows in frame.groupby(["effect", "contrast"], sort=False):
         cells = []
         for name in environments:
             row = rows[rows["environment"] == name].to_dict("records")
-            cells.append("–" if not row else _points(row[0]))
+            cells.append(f"{_shown(row[0], '')}{_star(row[0])}, n = {row[0]['n']}" if row else UNDEFINED)
         lines.append(f"| {effect} | {contrast} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _points(row: dict) -> str:
-    mark = "\\*" if row["unreached"] else ""
-    interval = f" ({_percent(row['low'])} to {_percent(row['high'])})" if row["n"] > 1 else ""
-    return f"{_percent(row['value'])}{mark}{interval}"
-
-
-def heuristics(tables: Path, config: Config) -> str:
-    """SE_ave of IIF and of the advantage heuristics, with true advantages estimated and exact."""
-    frame = _read(tables / "efficiency.csv")
-    frame = frame[frame["n"] > 0].set_index(["environment", "method"])
-    exact = [name for name in config.methods if config.method(name).selection.kind in EXACT_HEURISTICS]
-    environments = [name for name in compared_environments(config) if (name, exact[0]) in frame.index]
-    estimated = [name.removesuffix("_exact") for name in exact]
-    lines = [
-        f"| SE_ave | {' | '.join(config.environment(name).label for name in environments)} |",
-        f"|---|{'---|' * len(environments)}",
-    ]
-    for method in (None, *estimated, *exact):  # None: IIF
-        cells = []
-        for name in environments:
-            key = name, method or chosen_iif(config, name)
-            if key not in frame.index:
-                cells.append("–")
-                continue
-            row = frame.loc[key]
-            bound = "≤ " if row["unreached"] else ""
-            interval = f"{_percent(row['se_ave_low'])} to {_percent(row['se_ave_high'])}"
-            cells.append(f"{bound}{_percent(row['se_ave'])} % ({interval}, n = {row['n']})")
-        label = config.method(method).label if method else "IIF at the environment's p"
-        lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -205,8 +184,19 @@ def _read(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"
+def _shown(row: Mapping, name: str, bound: str = "") -> str:
+    """A share of rounds in percent, with its interval."""
+    columns = (name, f"{name}_low", f"{name}_high") if name else ("value", "low", "high")
+    return interval(*(row[column] for column in columns), percent=True, bound=bound)
+
+
+def _star(row: Mapping) -> str:
+    return "\\*" if row["unreached"] else ""
+
+
+def _paper(row: Mapping, name: str) -> str:
+    mean, spread = row[f"paper_{name}"], row[f"paper_{name}_spread"]
+    return UNDEFINED if pd.isna(mean) else f"{number(mean, percent=True)} ± {number(spread, percent=True)} %"
 
 
 if __name__ == "__main__":

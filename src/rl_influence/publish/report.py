@@ -13,11 +13,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, MARKS, VERDICTS, number_text
 from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
+from rl_influence.analysis.numbers import count, interval, number
 from rl_influence.analysis.registry import ANALYSIS_OF, LISTS, study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
@@ -28,13 +30,15 @@ from rl_influence.runs.store import ResultError
 SHOWN = {  # table -> title, what it says
     "efficiency": (
         "Sample efficiency",
-        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best. "
+        "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best "
+        "(empty where most seeds never get there). se_ave_null: PPO against PPO of another seed. "
         "Paired by seed. levels and unreached are sums over seeds; with any unreached the number is an upper bound.",
     ),
-    "efficiency_levels": (
-        "Sample efficiency along the curve",
-        "The share of rounds saved at 50 to 100 % of the way from PPO's untrained return to its best. SE_ave hangs on "
-        "the last, small rises of a curve; this shows where a method is ahead.",
+    "rounds_saved": (
+        "Rounds saved along PPO's rise",
+        "(m_PPO \u2212 m) / max(m, m_PPO) with m the first round at 50, 75 and 90 % of the way from PPO's untrained "
+        "return to the top of its mean curve, and the mean of the three. SE_ave hangs on the last, small rises of one "
+        "curve.",
     ),
     "final_returns": (
         "Final returns",
@@ -42,13 +46,15 @@ SHOWN = {  # table -> title, what it says
     ),
     "final_gains": (
         "Final gain over PPO",
-        "Final return minus that of PPO with the same seed; bootstrap interval beside the t interval. detectable_gain "
-        "is the smallest true gain that so many seeds find with a power of 80 %.",
+        "Final return minus that of PPO with the same seed. detectable_gain is the smallest true gain that so many "
+        "seeds find with a power of 80 %.",
     ),
     "controls": (
         "The gain taken apart",
-        "Differences of two methods, paired by seed; rows of one effect change the same thing. Chains of rows add up.",
+        "Two methods of the same seeds, compared directly; rows of one effect change the same thing. se_ave: with the "
+        "second method in PPO's place.",
     ),
+    "heuristics": ("Advantage heuristics", "The same for the heuristics, with estimated and with exact advantages."),
     "table_2": ("Table 2: sweep of p", "SE of IIF for every p, with the paper's Table 2 beside it."),
     "table_3": ("Table 3: Adam", "SE of IIF with the Adam optimiser, with the paper's Table 3 beside it."),
     "table_4": ("Table 4: final gain", "Final return of IIF minus PPO's, 95 % t interval, with the paper's beside it."),
@@ -82,7 +88,7 @@ SHOWN = {  # table -> title, what it says
     ),
     "runtimes": ("Runtimes of every method", "CPU seconds per round by phase, totals of all rounds, and RT_peak."),
 }
-PERCENT = ("se_ave", "se_peak", "rt_peak", "reduction", "fraction", "sign_agreement", "sign_agreement_bottom")
+PERCENT = ("se_ave", "se_peak", "rt_peak", "rounds_saved", "se_ave_null", "sign_agreement", "sign_agreement_bottom")
 PERCENT += ("drop_fraction", "overlap", "overlap_by_chance", "jaccard", "ahead")
 FOLDERS = (  # table -> its folder
     {name: table.folder for name, table in TABLES.items()}
@@ -367,13 +373,7 @@ def _readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
     ours = {name: name.removeprefix("paper_") for name in names}
     for base in sorted(names, key=lambda name: names.index(ours[name] if ours[name] in names else name)):
         shown[base] = [_cell(row, base, groups[base], config) for row in rows]
-    table = pd.DataFrame(shown)
-    if "fraction" not in table:
-        return table
-    keys = ["environment", "method", "n"]  # one row per method, with the fractions of the range beside each other
-    wide = table.pivot(index=keys, columns="fraction", values="reduction")
-    order = pd.MultiIndex.from_frame(table[keys].drop_duplicates())
-    return wide.loc[order, list(dict.fromkeys(table["fraction"]))].reset_index()
+    return pd.DataFrame(shown)
 
 
 def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
@@ -382,19 +382,20 @@ def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
         labels = config.environments if base == "environment" else config.methods
         return labels[value].label if value in labels else value
     if base == "n" and "expected" in row:
-        return f"{value:g}" if value == row["expected"] else f"{value:g} of {row['expected']:g}"
+        return count(row)
     if isinstance(value, str):
         return value
     stem = base.removeprefix("paper_").replace("_with_sampling", "")
     kind = row.get("unit") or ("fraction" if row.get("quantity") in PERCENT else "") if stem == "value" else ""
-    scale, unit = (100, " %") if stem in PERCENT or kind == "fraction" else (1, "")
-
-    def shown(x) -> str:
-        return f"{scale * x:.0f}" if float(scale * x).is_integer() else f"{scale * x:.3g}"
-
-    text = "" if value is None or pd.isna(value) else f"{shown(value)}{unit}"
-    text += "" if spread is None or pd.isna(spread) else f" ± {shown(spread)}"
-    return text if low is None or pd.isna(low) else f"{text} [{shown(low)}, {shown(high)}]".strip()
+    percent = stem in PERCENT or kind == "fraction"
+    if value is None:  # an interval alone, as the paper prints some
+        return "" if pd.isna(low) else f"[{number(low, percent=percent)}, {number(high, percent=percent)}]"
+    if pd.isna(value):
+        return ""
+    if spread is not None and not pd.isna(spread):
+        shown = f"{number(value, percent=percent)} ± {number(spread, percent=percent)}"
+        return f"{shown} %" if percent else shown
+    return interval(value, np.nan if low is None else low, np.nan if high is None else high, percent=percent)
 
 
 def _html_table(frame: pd.DataFrame) -> str:

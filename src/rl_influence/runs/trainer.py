@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from rl_influence import seeding
+from rl_influence.attribution import AttributionError
 from rl_influence.config import RunSpec
-from rl_influence.environments import make_sampler
+from rl_influence.environments import EnvironmentFault, make_sampler
 from rl_influence.evaluation.returns import exact_model
-from rl_influence.evaluation.true_advantages import exact_record_advantages
+from rl_influence.evaluation.true_advantages import check_observations, exact_record_advantages
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import TrainingError
@@ -47,7 +48,10 @@ class Trainer:
         )
         self.learner = Learner(policy, spec.ppo)
         self._watch = Watch(self.learner)
-        self.model = exact_model(spec.environment) if needs_true_advantages(spec) else None
+        self.model = None
+        if needs_true_advantages(spec):
+            self.model = exact_model(spec.environment)
+            check_observations(self.model)
         self.records = self.scores = self.selection = self.diagnostics = None
 
     @property
@@ -61,7 +65,8 @@ class Trainer:
             The round's columns of the curve.
 
         Raises:
-            TrainingError: at the first value that is not finite; names round and update.
+            TrainingError: at the first value that is not finite, what cannot be recorded, or a policy that cannot be
+                scored; names the round.
         """
         spec, watch, k = self.spec, self._watch, self.round
         episode_actions = self.episode_actions() if self.model else None
@@ -90,7 +95,7 @@ class Trainer:
                     watch.note(step)
                 if not np.isfinite(self.learner.parameters.vector).all():
                     raise TrainingError(f"update {watch.updates}: parameters are not finite")
-        except TrainingError as error:
+        except (TrainingError, EnvironmentFault, AttributionError) as error:
             raise TrainingError(f"round {k + 1}, {error}") from None
         self.round += 1
         self.diagnostics = watch.row(self.sampler.pop_statistics(), self.scores)
@@ -105,8 +110,7 @@ class Trainer:
 
     def episode_actions(self) -> np.ndarray:
         """Actions of the current episode so far."""
-        actions = self.sampler.state()["actions"]
-        return actions[len(actions) - self.sampler.episode_step :]
+        return self.sampler.state()["actions"]
 
     def state(self) -> dict[str, Any]:
         """All that the following rounds depend on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from rl_influence import seeding
 from rl_influence.config import RunSpec
+from rl_influence.environments import EnvironmentFault
 from rl_influence.evaluation.returns import evaluate
+from rl_influence.ppo.records import TrainingError
 from rl_influence.runs import snapshots
 from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.files import write_atomic
@@ -221,12 +224,21 @@ def _run(
 
 
 def _evaluated(trainer: Trainer, log: Callable[[str], None]) -> tuple[float | str, float | str]:
-    """Test return and its standard error after a round that is evaluated, else two empty fields."""
+    """Test return and its standard error after a round that is evaluated, else two empty fields.
+
+    Raises:
+        TrainingError: if it is not finite, or a test episode gives what cannot be recorded.
+    """
     spec, k = trainer.spec, trainer.round
     if k % spec.evaluation.every and k < spec.rounds:
         return "", ""
     stream = seeding.seed_sequence(spec.seed, "evaluation", k)
-    result = evaluate(trainer.policy, spec.environment, spec.evaluation, seeding.integer(stream))
+    try:
+        result = evaluate(trainer.policy, spec.environment, spec.evaluation, seeding.integer(stream))
+    except EnvironmentFault as error:
+        raise TrainingError(f"test episodes after round {k}, {error}") from None
+    if not math.isfinite(result.mean):
+        raise TrainingError(f"test return {result.mean} after round {k}: not finite")
     if result.unfinished:
         log(f"round {k}: {result.unfinished} test episodes did not end within {spec.evaluation.max_steps} steps")
     return result.mean, result.se

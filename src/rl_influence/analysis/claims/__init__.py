@@ -16,8 +16,13 @@ from .verdicts import VERDICTS, counts
 from .wording import MARKS, number_text, texts
 
 CLAIM_TABLES = ("claims", "claims_checks", "claims_power", "claims_multiplicity")
-__all__ = ["CLAIM_TABLES", "MARKS", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims"]
-__all__ += ["confidence_of", "counts", "evaluate", "judge_study", "load_claims", "number_text", "texts"]
+__all__ = ["CLAIM_TABLES", "MARKS", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims", "confidence_of", "counts"]
+__all__ += ["evaluate", "judge_study", "level_of", "load_claims", "number_text", "texts"]
+
+
+def level_of(config: Config) -> float:
+    """The level of a study's intervals: 95 %, or what the rules of its catalogue adjust it to."""
+    return confidence_of(load_claims(config.folder), config.study)
 
 
 def judge_study(

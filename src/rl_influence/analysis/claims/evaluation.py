@@ -136,7 +136,8 @@ def _judged(blank: Outcome, numbers: Sample) -> Outcome:
     """The outcome of these numbers."""
     check, found = blank.check, blank.needs
     least, most = (_interval(part, blank.confidence) for part in (numbers.least, numbers.most))
-    interval = _possible(check, t_interval(numbers.value, blank.confidence))
+    most_possible = np.inf if check.quantity != "rounds_saved" else 2.0 if check.than else 1.0
+    interval = t_interval(numbers.value, blank.confidence, most_possible)
     result = replace(blank, sample=numbers, interval=interval, least=least, most=most)
     notes = list(numbers.notes)
     if found.missing:
@@ -161,14 +162,6 @@ def _interval(values: pd.Series, confidence: float) -> Interval:
         return t_interval(values, confidence)
     low, high = (-np.inf, np.nan) if (values == -np.inf).any() else (np.nan, np.inf)
     return Interval(low if np.isinf(low) else high, low, high, len(values))
-
-
-def _possible(check: CheckConfig, interval: Interval) -> Interval:
-    """A saving of rounds lies within ±1, a difference of two within ±2; few seeds' intervals may not."""
-    if check.quantity != "rounds_saved":
-        return interval
-    low, high = np.clip([interval.low, interval.high], *((-2, 2) if check.than else (-1, 1)))
-    return interval._replace(low=float(low), high=float(high))
 
 
 def _no_sample() -> Sample:

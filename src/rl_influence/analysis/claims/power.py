@@ -17,8 +17,9 @@ from rl_influence.analysis.statistics import pocock_confidence
 from .models import AGAINST_PPO, CheckConfig, Claims
 
 DRAWS = 4000
-POWER = ["claim", "environment", "case", "role", "check", "planned", "sd", "margin", "confidence", "paper_effect"]
-POWER += ["holds_if_paper", "fails_if_none", "holds_if_none", "detectable", "seeds_to_hold", "seeds_to_fail"]
+POWER = ["claim", "environment", "case", "role", "check", "planned", "sd", "sd_from"]
+POWER += ["margin", "confidence", "paper_effect", "holds_if_paper", "fails_if_none", "holds_if_none"]
+POWER += ["detectable", "seeds_to_hold", "seeds_to_fail"]
 MULTIPLICITY = ["claim", "cases", "replicated", "partly", "checks", "false_holds", "false_partly", "false_replicated"]
 MULTIPLICITY += ["replicated_if_true", "all_if_true"]
 MOST_SEEDS = 500
@@ -37,33 +38,34 @@ def outcome_shares(
 
 
 def power(claims: Claims, checks: pd.DataFrame) -> pd.DataFrame:
-    """Power of every check at its planned seeds, with the standard deviation of the seeds behind `claims_checks`.
+    """Power of every check at its planned seeds.
 
-    The level is that of a study that is looked at more than once: planned seeds are its first look.
+    The standard deviation is that of the seeds behind `claims_checks`; where there are none, the median of the same
+    quantity's in the other environments, in shares of the outcome's range. The level is that of a study that is looked
+    at more than once: planned seeds are its first look.
 
     Returns:
-        Rows with claim, environment, case, role, check, planned, sd, margin, confidence, paper_effect (the paper's
-        number; empty if it prints none), holds_if_paper (chance to hold if that is true), fails_if_none and holds_if_none (if
-        the truth lies at the threshold), detectable (smallest distance from the threshold that holds with 80 %),
-        seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the margin's double and at the threshold;
-        empty above `MOST_SEEDS`).
+        Rows with claim, environment, case, role, check, planned, sd, sd_from (`seeds`, `others`), margin, confidence;
+        paper_effect (the paper's number; empty if it prints none), holds_if_paper (chance to hold if that is true);
+        fails_if_none and holds_if_none (if the truth lies at the threshold); detectable (smallest distance from the
+        threshold that holds with 80 %); seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the double of
+        the margin and at the threshold; empty above `MOST_SEEDS`). No rows for checks of which nothing is known.
     """
-    rows = []
     numbered = {claim.claim: claim for claim in claims.claims}
     confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)
-    for row in checks.to_dict("records"):
-        if not row["sd"] > 0 or row["role"] == "requires" or not np.isfinite(row["margin"]):
-            continue
+    known = _with_sd(checks[checks["role"] != "requires"], claims)
+    rows = []
+    for row in known.to_dict("records"):
         check = _check_of(numbered[row["claim"]].checks, row)
         level = 1 - (1 - confidence) / len(check.sides)
         arguments = {"sd": row["sd"], "margin": row["margin"], "confidence": level}
-        n, paper = int(row["planned"]), row["paper_value"]
-        known = paper if check.quantity in (*AGAINST_PPO, "final_return") else np.nan
+        n = int(row["planned"])
+        paper = row["paper_value"] if check.quantity in (*AGAINST_PPO, "final_return") else np.nan
         none = outcome_shares(check, check.threshold, n=n, **arguments)
         step = check.sign * (2 * row["margin"] or abs(check.threshold) / 2)
         numbers = (
-            known,
-            outcome_shares(check, known, n=n, **arguments)[0] if np.isfinite(known) else np.nan,
+            paper,
+            outcome_shares(check, paper, n=n, **arguments)[0] if np.isfinite(paper) else np.nan,
             none[1],
             none[0],
             _detectable(row["sd"], n, level),
@@ -71,8 +73,26 @@ def power(claims: Claims, checks: pd.DataFrame) -> pd.DataFrame:
             _seeds(check, check.threshold - (0 if row["margin"] else step), 1, arguments),
         )
         place = [row[name] for name in POWER[:5]]
-        rows.append((*place, n, row["sd"], row["margin"], level, *numbers))
+        rows.append((*place, n, row["sd"], row["sd_from"], row["margin"], level, *numbers))
     return pd.DataFrame(rows, columns=POWER)
+
+
+def _with_sd(checks: pd.DataFrame, claims: Claims) -> pd.DataFrame:
+    """The rows with a standard deviation, their own or the others', and with the margin that they will have."""
+    checks = checks.copy()
+    checks["case"] = checks["case"].fillna("")
+    numbered = {claim.claim: claim for claim in claims.claims}
+    models = [_check_of(numbered[row["claim"]].checks, row) for row in checks.to_dict("records")]
+    checks["range"] = [model.range for model in models]
+    scale = checks["margin"].where(checks["margin"] > 0) / claims.margin
+    scale = scale.groupby([checks["environment"], checks["range"]]).transform("median")  # nan: no run is there yet
+    scale = scale.where(checks["range"] != "one", 1.0)
+    checks["margin"] = np.where([model.has_margin for model in models], claims.margin * scale, 0.0)
+    own = checks["sd"].where(checks["sd"] > 0)
+    kind = [checks["quantity"], [model.compare for model in models], [bool(model.than) for model in models]]
+    others = (own / scale).groupby(kind).transform("median") * scale
+    checks = checks.assign(sd=own.fillna(others), sd_from=np.where(own.notna(), "seeds", "others"))
+    return checks[checks["sd"].notna() & checks["margin"].notna()]
 
 
 def multiplicity(claims: Claims, checks_power: float = 0.8) -> pd.DataFrame:

@@ -1,22 +1,24 @@
 """A check's number for every seed, from a study's tables, and which of its runs are missing.
 
-Two tables belong to no study's grid: they are measured apart, and their unit takes the place of the seed.
+Two tables belong to no study's grid: they are measured apart, and their unit takes the place of the seed. `apart_files`
+says where they lie.
 
 timings: PPO and IIF timed interleaved in one process of one version of the code; a row for every environment, method
     and timed round with `repeat` (the unit: one alternation of the methods), sampling_s, influence_s, optimise_s (CPU
     seconds of the round), round_s (influence + optimisation, as the paper counts), round_with_sampling_s, code (its
     fingerprint, the same in all rows).
-rlhf_per_seed: environment (`rlhf`), method (`ppo`, `iif`), seed, dropped_share (of a round's sequences, mean over
-    rounds), optimise_s (mean per round), rounds_to_best and time_to_best_s (until the best mean reward of the PPO run
-    of the same seed is reached, its whole budget if never; time is influence + optimisation + generation),
-    best_reached, reward_at_equal_kl (mean reward where the KL from the reference model first equals the smaller of
-    both runs' final ones), ppo_rise (of PPO's reward).
+rlhf_per_seed: environment (the language-model study that a row is of), method (`ppo`, `iif`), seed, dropped_share (of
+    a round's sequences, mean over rounds), optimise_s (mean per round), rounds_to_best and time_to_best_s (until the
+    best mean reward of the PPO run of the same seed is reached, its whole budget if never; time is influence +
+    optimisation + generation), best_reached, reward_at_equal_kl (mean reward where the KL from the reference model
+    first equals the smaller of both runs' final ones), ppo_rise (of PPO's reward).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,6 +33,23 @@ from .models import AGAINST_PPO, CheckConfig, Claims, Filter
 
 APART = {"timings": "repeat", "rlhf_per_seed": "seed"}  # table -> its unit
 REACHED = {"rounds_to_best": "best_reached", "time_to_best_s": "best_reached"}  # quantity -> whether it is one
+
+
+def apart_files(study: str, root: str | Path = ".") -> list[Path]:
+    """The files of `APART` tables that are there: a study's own timings, and what every language-model study found."""
+    results = Path(root) / "results"
+    found = [results / study / "runtimes/timings.csv", *sorted(results.glob("rlhf_*/tables/rlhf_per_seed.csv"))]
+    return [path for path in found if path.exists()]
+
+
+def read_apart(paths: Iterable[str | Path]) -> dict[str, pd.DataFrame]:
+    """The tables of these files, by name; a language-model study's rows have its name as their environment."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for path in map(Path, paths):
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        study = {"environment": path.parts[-3]} if path.stem == "rlhf_per_seed" else {}
+        found.setdefault(path.stem, []).append(table.assign(**study))
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
 
 @dataclass(frozen=True)

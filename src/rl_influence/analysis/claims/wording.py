@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from rl_influence.analysis.numbers import count, interval
 from rl_influence.analysis.reported import Reported
 from rl_influence.config import ConfigError
 
@@ -168,12 +169,10 @@ def reported_pair(reported: Reported, path: str, optional: bool = False) -> tupl
 
 def number_text(row: Mapping) -> str:
     """A check's number as people read it: value [low, high], n; ≤, ≥ or ≈ where returns were never reached."""
-    scale, unit = (100, " %") if row["unit"] == "fraction" else (1, "")
-    value, low, high = (f"{scale * row[name]:.3g}" for name in ("value", "low", "high"))
-    interval = "" if pd.isna(row["low"]) else f" [{low}, {high}]"
-    count = f"{row['n']:g}" if row["n"] == row["expected"] else f"{row['n']:g} of {row['expected']:g}"
-    bound = {"at most": "≤ ", "at least": "≥ ", "either way": "≈ "}.get(row["bound"], "")
-    return f"{bound}{value}{unit}{interval}, n = {count}"
+    shown = interval(
+        *(row[name] for name in ("value", "low", "high")), percent=row["unit"] == "fraction", bound=row["bound"]
+    )
+    return f"{shown}, n = {count(row)}"
 
 
 def texts(verdicts: pd.DataFrame) -> Iterator[str]:

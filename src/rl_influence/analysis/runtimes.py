@@ -1,0 +1,130 @@
+"""Runtimes by phase, and RT_peak (Table 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, reference_method
+from .groups import Rounds, expected_seeds, paper_columns, rounds_by_run
+from .reported import Reported
+from .sample_efficiency import time_efficiency
+from .statistics import columns_of, mean_columns
+
+TOTALS = {"": ["influence_s", "optimise_s"], "_with_sampling": ["influence_s", "optimise_s", "sampling_s"]}
+PHASES = ["sampling_s", "influence_s", "optimise_s", "evaluate_s"]
+RUNTIMES = [*KEY, *PHASES]
+RUNTIMES += [name for suffix in TOTALS for name in (f"total{suffix}_s", f"matching_peak{suffix}_s", f"rt_peak{suffix}")]
+RUNTIMES += ["peak_reached"]
+TABLE_5 = [  # quantity, whose, column of runtimes_per_seed
+    ("influence_s", "iif", "influence_s"),
+    ("optimise_iif_s", "iif", "optimise_s"),
+    ("optimise_ppo_s", "ppo", "optimise_s"),
+    ("influence_share", "iif", "influence_share"),
+    ("total_iif_s", "iif", "total_s"),
+    ("total_ppo_s", "ppo", "total_s"),
+    ("matching_peak_s", "iif", "matching_peak_s"),
+    ("rt_peak", "iif", "rt_peak"),
+    ("sampling_iif_s", "iif", "sampling_s"),
+    ("sampling_ppo_s", "ppo", "sampling_s"),
+    ("total_iif_with_sampling_s", "iif", "total_with_sampling_s"),
+    ("total_ppo_with_sampling_s", "ppo", "total_with_sampling_s"),
+    ("matching_peak_with_sampling_s", "iif", "matching_peak_with_sampling_s"),
+    ("rt_peak_with_sampling", "iif", "rt_peak_with_sampling"),
+]
+
+
+def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
+    """CPU seconds of each run by phase (mean per round), totals, and RT_peak against standard PPO of the same seed.
+
+    total_s and rt_peak count influence and optimisation, as the paper does; *_with_sampling adds environment sampling.
+    matching_peak_s is the time after which the method reaches standard PPO's maximum (or all of its time, if it never
+    does: peak_reached is false and rt_peak a bound).
+    """
+    runs, reference = rounds_by_run(study), reference_method(study.config)
+    rows = []
+    for (environment, method, seed), run in runs.items():
+        row = {"environment": environment, "method": method, "seed": seed}
+        row |= {name: run[name][1:].mean() for name in PHASES}  # round 0 is the untrained policy
+        standard = runs.get((environment, reference, seed)) if method != reference else None
+        row["peak_reached"] = pd.NA
+        for suffix, phases in TOTALS.items():
+            row[f"total{suffix}_s"] = _seconds(run, phases)[-1]
+            if standard is not None:
+                result = time_efficiency(
+                    standard["test_return"],
+                    run["test_return"],
+                    _seconds(standard, phases),
+                    _seconds(run, phases),
+                )
+                row |= {f"matching_peak{suffix}_s": result.method_s, f"rt_peak{suffix}": result.rt_peak}
+                row["peak_reached"] = result.reached
+        rows.append(row)
+    return pd.DataFrame(rows, columns=RUNTIMES).astype({"peak_reached": "boolean"})
+
+
+def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
+    """Means over seeds of `runtimes_per_seed`, with the paper's RT_peak (Figure 6b, Table 3)."""
+    rows = []
+    for (environment, method), expected in expected_seeds(study).items():
+        mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
+        row = {"environment": environment, "method": method, "n": len(mine), "expected": expected}
+        for name in RUNTIMES[3:-1]:
+            row |= mean_columns(name, mine[name].dropna())
+        row["peak_unreached"] = int((~mine["peak_reached"]).sum())
+        _, paper = reported.efficiency(environment, method)
+        rows.append(row | paper_columns("rt_peak", paper and paper.rt_peak))
+    names = [name for quantity in RUNTIMES[3:-1] for name in columns_of(quantity)]
+    counts = ["environment", "method", "n", "expected"]
+    return pd.DataFrame(rows, columns=[*counts, *names, "peak_unreached", "paper_rt_peak", "paper_rt_peak_spread"])
+
+
+def table_5(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
+    """Table 5: runtimes of IIF at each environment's p and of standard PPO, one row per environment and quantity.
+
+    Per round: sampling, influence, optimisation. Totals, matching peak and rt_peak as in the paper (influence +
+    optimisation) and with sampling. influence_share is influence / (influence + optimisation) of IIF.
+    """
+    config, reference = study.config, reference_method(study.config)
+    expected = expected_seeds(study)
+    rows = []
+    for environment in environments_of(config):
+        method = chosen_iif(config, environment)
+        if (environment, method) not in expected or environment in adam_variants(config):
+            continue
+        frames = {
+            who: per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == name)]
+            for who, name in (("iif", method), ("ppo", reference))
+        }
+        frames["iif"] = frames["iif"].assign(
+            influence_share=lambda f: f["influence_s"] / (f["influence_s"] + f["optimise_s"])
+        )
+        paper = reported.table_5.get(environment)
+        for quantity, who, column in TABLE_5:
+            values = frames[who][column].dropna()
+            unit = "s" if column.endswith("_s") else "fraction"
+            pair = getattr(paper, quantity, None)
+            if pair and unit == "fraction":
+                pair = (pair[0] / 100, pair[1] / 100)
+            bounds = (~frames[who]["peak_reached"]).sum() if "peak" in quantity else 0
+            rows.append(
+                {
+                    "environment": environment,
+                    "method": method if who == "iif" else reference,
+                    "quantity": quantity,
+                    "unit": unit,
+                    "n": len(values),
+                    "expected": expected.get((environment, method if who == "iif" else reference), 0),
+                    **mean_columns("value", values),
+                    "peak_unreached": int(bounds),
+                    "paper_value": pair[0] if pair else np.nan,
+                    "paper_value_spread": pair[1] if pair else np.nan,
+                }
+            )
+    columns = ["environment", "method", "quantity", "unit", "n", "expected", *columns_of("value"), "peak_unreached"]
+    return pd.DataFrame(rows, columns=[*columns, "paper_value", "paper_value_spread"])
+
+
+def _seconds(run: Rounds, phases: list[str]) -> np.ndarray:
+    """Cumulative seconds of these phases, by round."""
+    return np.cumsum(sum(run[name] for name in phases))
