@@ -11,9 +11,11 @@ import re
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
+
 from rl_influence.config import Config
 from rl_influence.runs.files import write_atomic
-from rl_influence.runs.progress import cpu_seconds, duration
+from rl_influence.runs.progress import duration
 from rl_influence.runs.store import run_directory
 
 DOCUMENT = Path("docs/clusters.md")
@@ -31,7 +33,7 @@ def table(root: Path) -> str:
     for name in dict.fromkeys(run.environment for run in config.runs):
         runs = [run for run in config.runs if run.environment == name]
         files = [root / run_directory(config.study, run) / "timing.csv" for run in runs]
-        seconds = [cpu_seconds(file) for file in files if file.exists()]
+        seconds = [pd.read_csv(file).drop(columns="round").to_numpy().sum() for file in files if file.exists()]
         times = f"{duration(median(seconds))} ({duration(max(seconds))})" if seconds else "–"
         rounds = ", ".join(map(str, sorted({run.spec.rounds for run in runs})))
         cells = (config.environment(name).label, rounds, 1, measured.get(f"memory_{name}", "–"), times, len(seconds))

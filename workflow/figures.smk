@@ -7,25 +7,20 @@ from snakemake.utils import min_version
 
 min_version("9.0")
 
-
-if "study" not in config:
-
-    configfile: "config/paper.yaml"
-
-
-CAN_TRAIN = False
+CAN_TRAIN, DEFAULT_STUDY = False, "paper.yaml"
 
 
 include: "rules/common.smk"
 include: "rules/tables.smk"
 include: "rules/report.smk"
 include: "rules/figures.smk"
+include: "rules/hooks.smk"
 
 
 rule all:
     default_target: True
     input:
-        TABLES,
-        CLAIMS.values(),
+        TABLES.values(),
+        PRINTED,
         FIGURES,
         REPORT,

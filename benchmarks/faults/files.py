@@ -19,7 +19,6 @@ from rl_influence.analysis.curves import load_run
 from rl_influence.config import Config, ConfigError, load_run_spec
 from rl_influence.runs import snapshots, training
 from rl_influence.runs.checkpoints import Checkpoints
-from rl_influence.runs.progress import cpu_seconds
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError, run_directory
 
@@ -111,9 +110,6 @@ def damage_files(number: int, seed: int) -> Tally:
             except Exception:
                 traceback.print_exc()
                 tally.unclear += 1
-            if path.name == "timing.csv":
-                with contextlib.suppress(ValueError):
-                    cpu_seconds(path)  # the line of progress reads it alone
             path.write_bytes(content)
     return tally
 

@@ -4,29 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from rl_influence.config import Run, load_run_spec
-from rl_influence.runs.progress import cpu_seconds, duration, progress
-from rl_influence.runs.store import TIMING_COLUMNS, run_directory
+from rl_influence.config import EvaluationConfig, Run, load_run_spec
+from rl_influence.runs.progress import SECONDS, START_UP_S, UNKNOWN, Progress, duration, expected_seconds, outcome
 
 CONFIG = Path(__file__).parents[2] / "config/config.yaml"
-HEADER = ",".join(TIMING_COLUMNS) + "\n"
 
 
-def run(environment: str, seed: int, rounds: int) -> Run:
+def run(environment: str, seed: int, rounds: int, **changes) -> Run:
     spec = load_run_spec(environment=environment, method="ppo", seed=seed, config=CONFIG)
-    spec = spec.model_copy(update={"rounds": rounds})
+    spec = spec.model_copy(update={"rounds": rounds} | changes)
     return Run(environment=environment, method="ppo", seed=seed, spec=spec)
-
-
-def finish(root: Path, run: Run, text: str) -> None:
-    folder = root / run_directory("s", run)
-    folder.mkdir(parents=True)
-    (folder / "timing.csv").write_text(text)
-
-
-def timing(rounds: int, seconds_a_round: float) -> str:
-    row = f"{seconds_a_round / 2},{seconds_a_round / 4},{seconds_a_round / 4},0"
-    return HEADER + "0,0,0,0,0\n" + "".join(f"{k},{row}\n" for k in range(1, rounds + 1))
 
 
 @pytest.mark.parametrize(
@@ -37,57 +24,85 @@ def test_duration(seconds, text):
     assert duration(seconds) == text
 
 
-def test_nothing_done(tmp_path):
-    assert progress("s", [run("frozenlake", 0, 10)], 2, tmp_path) == "0 of 1 runs trained, time left not known yet"
+def test_what_a_run_is_expected_to_take():
+    a_round, an_episode = SECONDS["acrobot"]
+    evaluation = EvaluationConfig(kind="batched", episodes=200, every=4)  # rounds 0, 4, 8 and the last
+    assert expected_seconds(run("acrobot", 0, 10, evaluation=evaluation).spec) == pytest.approx(
+        START_UP_S + 10 * a_round + 4 * 200 * an_episode
+    )
+    a_round, an_evaluation = SECONDS["frozenlake"]
+    assert expected_seconds(run("frozenlake", 0, 50).spec) == pytest.approx(
+        START_UP_S + 50 * a_round + 51 * an_evaluation
+    )
 
 
-def test_everything_done(tmp_path):
-    only = run("frozenlake", 0, 10)
-    finish(tmp_path, only, timing(10, 1))
-    assert progress("s", [only], 2, tmp_path) == "1 of 1 runs trained"
-    assert progress("s", [], 2, tmp_path) == "0 of 0 runs trained"
+def test_an_environment_that_nobody_has_measured():
+    known = run("frozenlake", 0, 10)
+    environment = known.spec.environment.model_copy(update={"id": "mine"})
+    spec = known.spec.model_copy(update={"environment": environment})
+    assert expected_seconds(spec) == pytest.approx(START_UP_S + 10 * UNKNOWN[0] + 11 * UNKNOWN[1])
 
 
-def test_an_environment_is_estimated_by_its_own_speed_and_the_unknown_by_all(tmp_path):
-    runs = [run("frozenlake", seed, 10) for seed in range(3)] + [run("minigrid", seed, 20) for seed in range(2)]
-    runs.append(run("acrobot", 0, 30))
-    finish(tmp_path, runs[0], timing(10, 1.0))  # 10 s for 10 rounds
-    finish(tmp_path, runs[3], timing(20, 4.0))  # 80 s for 20 rounds
-    # left: 2 * 10 rounds at 1 s, 20 at 4 s, 30 at 90 s / 30 rounds = 3 s: 20 + 80 + 90 s
-    assert progress("s", runs, 1, tmp_path) == "2 of 6 runs trained, about 3 min left"  # 190 s
-    assert progress("s", runs, 2, tmp_path) == "2 of 6 runs trained, about 2 min left"  # 95 s
-    for cores in (4, 64):  # four runs are left: more cores than that are of no use
-        assert progress("s", runs, cores, tmp_path) == "2 of 6 runs trained, about 48 s left"
+def test_every_run_is_done():
+    progress = Progress({"a": run("frozenlake", 0, 10)}, [], 2)
+    progress.start("a", 0)
+    assert progress.finish("a", 10) == "1 of 1 runs trained"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        HEADER,
-        HEADER + "0,1,2\n",
-        HEADER + "0,1,2,3,4,5\n",
-        HEADER + "0,1,2,x,4\n",
-        HEADER + "0,1,2,nan,4\n",
-        HEADER + "0,1,2,inf,4\n",
-        "a" * 200_000,
-    ],
-)
-def test_a_damaged_file_is_a_run_that_is_not_done(text, tmp_path):
-    runs = [run("frozenlake", 0, 10), run("frozenlake", 1, 10)]
-    finish(tmp_path, runs[0], text)
-    with pytest.raises(ValueError, match="timing.csv|could not convert"):
-        cpu_seconds(tmp_path / run_directory("s", runs[0]) / "timing.csv")
-    assert progress("s", runs, 2, tmp_path) == "0 of 2 runs trained, time left not known yet"
+@pytest.fixture
+def study():
+    """Two environments; on this machine runs take three times what is expected, and minigrid's four times."""
+    runs = {f"f{seed}": run("frozenlake", seed, 10) for seed in range(4)}
+    return runs | {f"m{seed}": run("minigrid", seed, 20) for seed in range(3)}
 
 
-def test_bytes_that_are_no_text(tmp_path):
-    only = run("frozenlake", 0, 10)
-    finish(tmp_path, only, "")
-    (tmp_path / run_directory("s", only) / "timing.csv").write_bytes(bytes(range(256)))
-    assert progress("s", [only], 2, tmp_path).startswith("0 of 1")
+def cost(study, key) -> float:
+    return expected_seconds(study[key].spec)
 
 
-def test_another_configurations_run_does_not_count(tmp_path):
-    finish(tmp_path, run("frozenlake", 0, 10), timing(10, 1))
-    assert progress("s", [run("frozenlake", 0, 11)], 2, tmp_path).startswith("0 of 1")
+def test_an_environment_is_estimated_by_its_own_pace_and_one_without_by_all(study):
+    progress, now = Progress(study, [], 1), 0.0
+    progress.start("f0", now)
+    now += 3 * cost(study, "f0")
+    progress.finish("f0", now)
+    assert progress.left(now) == pytest.approx(3 * sum(cost(study, key) for key in study if key != "f0"))
+    progress.start("m0", now)
+    now += 4 * cost(study, "m0")
+    progress.finish("m0", now)
+    frozen, mini = (cost(study, key) for key in ("f1", "m1"))
+    assert progress.left(now) == pytest.approx(3 * 3 * frozen + 4 * 2 * mini)
+
+
+def test_runs_that_train_side_by_side(study):
+    """What they have behind them counts; and the longest one that is left takes its time on any number of cores."""
+    whole = {key: 2 * cost(study, key) for key in study}
+    progress = Progress(study, ["f3", "m2"], 2)
+    for key in ("f0", "m0"):
+        progress.start(key, 0)
+    now = whole["f0"]
+    line = progress.finish("f0", now)
+    left = sum(whole[key] for key in ("f1", "f2", "m1")) + whole["m0"] - now
+    assert progress.left(now) == pytest.approx(left / 2)
+    assert line == f"3 of 7 runs trained, about {duration(left / 2)} left"
+    progress.parallel = 64
+    assert progress.left(now) == pytest.approx(whole["m1"])
+
+
+def test_a_run_that_takes_longer_than_expected_is_not_done(study):
+    progress = Progress(study, [key for key in study if key not in ("f0", "m0")], 2)
+    progress.start("f0", 0)
+    progress.start("m0", 0)
+    now = cost(study, "f0")
+    progress.finish("f0", now)
+    assert progress.left(now + 1e6) == pytest.approx(0.1 * cost(study, "m0"))
+
+
+def test_a_run_that_was_done_before_says_nothing_of_the_pace(study):
+    progress = Progress(study, [], 1)
+    progress.finish("f0", 5.0)
+    assert progress.left(5.0) == pytest.approx(sum(cost(study, key) for key in study if key != "f0"))
+
+
+def test_how_a_run_ended(tmp_path):
+    (tmp_path / "curve.csv").write_text("round,env_steps,test_return\n0,0,0.1\n10,20480,0.123456,0.1,3,4\n")
+    assert outcome(run("frozenlake", 7, 10), tmp_path) == "frozenlake ppo seed 7: test return 0.1235 after 10 rounds"

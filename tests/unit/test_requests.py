@@ -4,7 +4,6 @@ from pathlib import Path
 
 from benchmarks.requests import HEADER, render, table
 from rl_influence.config import Config
-from rl_influence.runs.progress import cpu_seconds
 from synthetic import write_synthetic_study
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +24,6 @@ def test_a_table_by_value(tmp_path):
     for folder, seconds in zip(folders, (40, 10, 7200), strict=True):
         lines = ["round,sampling_s,influence_s,optimise_s,evaluate_s", f"0,{seconds / 2},0,{seconds / 2},0"]
         (folder / "timing.csv").write_text("\n".join(lines) + "\n")
-        assert cpu_seconds(folder / "timing.csv") == seconds
     rows = table(tmp_path).removeprefix(HEADER).strip().split("\n")
     assert rows[0] == "| FrozenLake | 50 | 1 | 312 MB | 40 s (2 h 0 min) | 3 |"
     assert all(row.endswith(" | 1 | – | – | 0 |") for row in rows[1:])

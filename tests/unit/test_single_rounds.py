@@ -155,7 +155,6 @@ def test_what_is_missing_is_named_and_enters_no_mean(config, copy):
         ("agreement.csv", lambda text: text[:-3], "agreement.csv: differs from the checksum"),
         ("agreement.csv", lambda text: None, "agreement.csv: cannot be read"),
         ("manifest.json", lambda text: text[:20], "manifest.json: missing, or not a manifest"),
-        ("manifest.json", lambda text: None, "manifest.json: missing, or not a manifest"),
         ("manifest.json", lambda text: text.replace('"fingerprint": "', '"fingerprint": "0'), "another configuration"),
     ],
 )
@@ -169,6 +168,12 @@ def test_a_damaged_result_is_named(config, copy, file, damage, reason):
     found = load_analyses(config, copy)
     ((which, why),) = found.missing
     assert which == analysis and why.startswith(path.parent.name) and reason in why and str(copy) not in why
+
+
+def test_an_analysis_without_its_manifest_is_not_there(config, copy):
+    folder = copy / analysis_directory("made_up", config.analyses[0])
+    (folder / "manifest.json").unlink()
+    assert load_analyses(config, copy).missing == ((config.analyses[0], f"no folder {folder.name}"),)
 
 
 def test_what_figures_say_of_their_analyses(config, finished, tmp_path):

@@ -1,5 +1,6 @@
 """Calls of snakemake in a folder of their own, as a user makes them."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ class Workspace:
     def __init__(self, path: Path):
         self.path = path
         for name in ("config", "workflow"):
-            shutil.copytree(ROOT / name, path / name)
+            shutil.copytree(ROOT / name, path / name, dirs_exist_ok=True)
         for name in ("environment.yml", "docs/deviations.md"):
             (path / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, path / name)
@@ -83,11 +84,18 @@ def make_workspace(tmp_path_factory):
     return make
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Workspace:
-    """The smoke study after one complete run on two cores."""
-    workspace = Workspace(tmp_path_factory.mktemp("finished"))
-    result = workspace.snakemake("--cores", "2")
-    assert result.returncode == 0, result.stdout
-    workspace.output = result.stdout
+    """The smoke study after one complete run on two cores; one for all tests, which leave it as it is."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "finished"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        output = folder.with_suffix(".txt")
+        workspace = Workspace(folder)
+        if not output.exists():
+            result = workspace.snakemake("--cores", "2")
+            assert result.returncode == 0, result.stdout
+            output.write_text(result.stdout)
+    workspace.output = output.read_text()
     return workspace

@@ -24,12 +24,20 @@ def test_every_output_is_there(finished):
     assert pd.read_csv(finished.path / "results/smoke/tables/missing_runs.csv").empty
 
 
-def test_progress_and_logs(finished):
-    total = len(Config(finished.path / "config/smoke.yaml").runs)
-    assert f"{total} of {total} runs trained" in finished.output
-    assert " left | " in finished.output
+def test_what_is_printed_is_a_line_per_run_and_what_to_open(finished):
+    config = Config(finished.path / "config/smoke.yaml")
+    begin, *lines = finished.output.split("\ntotal ")[1].splitlines()
+    lines = [line for line in lines if line]
+    for number, line in enumerate(lines[: len(config.runs)], start=1):
+        left = r", about \d+ (s|min) left" if number < len(config.runs) else ""
+        assert re.fullmatch(rf"{number} of {len(config.runs)} runs trained{left} \| .* seed \d: test return .*", line)
+    assert re.fullmatch(r"claims of the paper: (\d+ [a-z ]+(, )?)+", lines[-2])
+    assert lines[-1] == "open report/smoke.html" and len(lines) == len(config.runs) + 2
+
+
+def test_every_run_has_a_log(finished):
     logs = list((finished.path / "logs/smoke/train").rglob("*.log"))
-    assert len(logs) == total
+    assert len(logs) == len(Config(finished.path / "config/smoke.yaml").runs)
     for log in logs:
         lines = log.read_text().splitlines()
         assert lines[0].startswith("round 0/") and lines[-1].startswith("round ")
@@ -60,8 +68,8 @@ def copy(finished, workspace):
     return workspace
 
 
-def redraw(workspace):
-    return workspace.snakemake("--cores", "2", "--forceall", entry="figures.smk")
+def redraw(workspace, *options: str):
+    return workspace.snakemake("--cores", "2", "--forceall", *options, entry="figures.smk")
 
 
 def test_redrawing_gives_the_same_bytes(finished, copy):
@@ -84,10 +92,27 @@ def test_a_damaged_curve_is_named(copy, damage, message):
     before = copy.files("results/smoke/tables")
     result = redraw(copy)
     assert result.returncode == 1
-    (line,) = [line for line in result.stdout.splitlines() if line.startswith("rl-influence: ")]
-    assert "1 damaged result" in line and curve.relative_to(copy.path).as_posix() in line and message in line
+    (line,) = [line for line in result.stdout.splitlines() if "damaged result" in line]
+    assert line.startswith("1 ") and curve.relative_to(copy.path).as_posix() in line and message in line
     assert "Traceback" not in result.stdout
     assert copy.files("results/smoke/tables") == before  # nothing is lost
+
+
+def test_a_job_that_fails_loses_no_table(copy):
+    """Without the check before the first job, the job that makes the tables finds the damage."""
+    curve = next((copy.path / "results/smoke/runs/frozenlake/ppo").rglob("curve.csv"))
+    curve.write_text("round\n")
+    before = {name: copy.files(name) for name in ("results/smoke/tables", "paper_figures/smoke")}
+    result = redraw(copy, "--no-hooks")
+    assert result.returncode == 1 and "1 damaged result" in result.stdout, result.stdout
+    assert {name: copy.files(name) for name in before} == before
+
+
+def test_a_run_without_its_manifest_is_one_that_is_not_there(copy):
+    next((copy.path / "results/smoke/runs/frozenlake/ppo").glob("seed1-*/manifest.json")).unlink()
+    assert redraw(copy).returncode == 0
+    missing = pd.read_csv(copy.path / "results/smoke/tables/missing_runs.csv")
+    assert missing[["environment", "method", "seed"]].values.tolist() == [["frozenlake", "ppo", 1]]
 
 
 def test_results_of_another_configuration_are_not_used(copy):
@@ -123,12 +148,12 @@ def test_committed_analyses_are_not_repeated_and_one_that_is_lacking_gives_the_s
     """A fresh clone has runs and analyses, and no snapshots."""
     for name in ("runs", "analyses"):
         shutil.copytree(finished.path / "results/smoke" / name, workspace.path / "results/smoke" / name)
-    rules = r"^(train|diagnosis|agreement) +(\d+)$"
+    rules = r"^(train|analysis) +(\d+)$"
     assert re.findall(rules, workspace.snakemake("--dry-run").stdout, re.MULTILINE) == []
     lacking = next((workspace.path / "results/smoke/analyses/diagnosis/frozenlake/ppo").glob("seed1-*"))
     shutil.rmtree(lacking)
     planned = re.findall(rules, workspace.snakemake("--dry-run").stdout, re.MULTILINE)
-    assert set(planned) == {("diagnosis", "1")}
+    assert set(planned) == {("analysis", "1")}
     target = (lacking / "manifest.json").relative_to(workspace.path).as_posix()
     result = workspace.snakemake("--cores", "1", target)
     assert result.returncode == 0, result.stdout

@@ -1,71 +1,98 @@
-# The resolved study and the names of its files, for both entries.
+# The resolved study, the names of its files, and what rules ask about them. Nothing is read here but configuration.
 import os
-import sys
+from contextlib import contextmanager
 from pathlib import Path
 
-from rl_influence.analysis.registry import analysis_directory, analysis_files, check_analyses, check_results
-from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, check_environments, check_packages, read_yaml
-from rl_influence.runs.store import RUN_FILES, ResultError, run_directory, snapshot_directory
+from snakemake.exceptions import WorkflowError
+
+from rl_influence.analysis.claims import CLAIM_TABLES, load_claims
+from rl_influence.analysis.registry import analysis_directory, check_analyses, study_tables
+from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
+from rl_influence.config import Config, ConfigError, read_yaml
+from rl_influence.publish.latex import check_printed
+from rl_influence.runs.store import ResultError, run_directory, snapshot_directory
+
+HERE = Path(workflow.snakefile).resolve().parents[2]  # the repository; results go to the folder that snakemake works in
+
+if not os.access(".", os.W_OK):  # Snakemake itself would write below it, and end in its own traceback
+    raise WorkflowError(f"{os.getcwd()} cannot be written to; --directory names another folder for all results")
+
+# Another study replaces the default and is not completed by it; `--config study=mine` is the default under that name.
+if not workflow.configfiles and "grid" not in config:
+
+    configfile: HERE / "config" / DEFAULT_STUDY
 
 
-def refuse(error):
-    """Ends snakemake with one line."""
-    print(f"rl-influence: {error}", file=sys.stderr)
-    sys.exit(1)
+@contextmanager
+def in_one_line():
+    """What a user can mend ends snakemake with the line that says so."""
+    try:
+        yield
+    except (ConfigError, ResultError) as error:
+        raise WorkflowError(str(error)) from None
 
 
-try:
+def catalogue():
+    """The folder of methods.yaml, environments/ and claims.yaml: the study file's, or else the repository's."""
+    folders = [Path(file).resolve().parent for file in reversed(workflow.configfiles)]
+    return next((folder for folder in folders if (folder / "methods.yaml").exists()), HERE / "config")
+
+
+with in_one_line():
     for file in workflow.configfiles:
         read_yaml(file)  # refuses what Snakemake reads without a word: repeated keys, for instance
-    STUDY = Config(config, name=[*workflow.configfiles, "config"][0])
+    STUDY = Config(config, catalogue(), name=[*workflow.configfiles, "config"][0])
+    WANTED = STUDY.study_config
     check_analyses(STUDY)
-    if workflow.is_main_process:  # before the first job: Snakemake removes the tables that a failing job was to write
-        check_results(STUDY)
-except (ConfigError, ResultError) as error:
-    refuse(error)
+    figures.check(STUDY)
+    check_printed(STUDY)
+    READ_BY_CLAIMS = [*load_claims(STUDY.folder).tables, "missing_runs", "missing_analyses"]
 
-RESULTS = f"results/{STUDY.study}"
-DRAWN = f"paper_figures/{STUDY.study}"
-LOGS = f"logs/{STUDY.study}"
-# Jobs estimate the time left with it. Not a param: other cores must not make a result stale.
-os.environ.update(RL_INFLUENCE_CORES=str(workflow.cores or 1))
+RESULTS, DRAWN, LOGS = (f"{folder}/{STUDY.study}" for folder in ("results", "paper_figures", "logs"))
+JOB = "{environment}/{method}/{run}"
+RUN, ANALYSIS = f"{RESULTS}/runs/{JOB}", f"{RESULTS}/analyses/{{analysis}}/{JOB}"
 RUNS = {run_directory(STUDY.study, run).as_posix(): run for run in STUDY.runs}
-ANALYSIS_JOBS = {analysis_directory(STUDY.study, analysis).as_posix(): analysis for analysis in STUDY.analyses}
+ANALYSES = {analysis_directory(STUDY.study, analysis).as_posix(): analysis for analysis in STUDY.analyses}
 SNAPSHOT_ROUNDS = {}  # run's folder -> rounds that its analyses need
 for analysis in STUDY.analyses:
-    directory = run_directory(STUDY.study, analysis.run).as_posix()
-    SNAPSHOT_ROUNDS[directory] = sorted({*analysis.rounds, *SNAPSHOT_ROUNDS.get(directory, [])})
+    folder = run_directory(STUDY.study, analysis.run).as_posix()
+    SNAPSHOT_ROUNDS[folder] = sorted({*analysis.rounds, *SNAPSHOT_ROUNDS.get(folder, [])})
+
+CURVE_TABLES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
+ANALYSIS_TABLES = {name: f"{RESULTS}/tables/{name}.csv" for name in study_tables(STUDY)}
+CLAIMS = {name: f"{RESULTS}/tables/{name}.csv" for name in CLAIM_TABLES}
+TABLES = CURVE_TABLES | ANALYSIS_TABLES | CLAIMS
+JUDGED = {name: TABLES[name] for name in READ_BY_CLAIMS if name in TABLES}
+PRINTED = [f"{DRAWN}/{name}.tex" for name in WANTED.tables]
+FIGURES = [f"{DRAWN}/{name}.{kind}" for name in WANTED.figures for kind in ("pdf", "png")]
+REPORT = f"report/{STUDY.study}.html"
+
+# What jobs read that are about all runs.
+WHOLE_STUDY = {"study": {key: config[key] for key in config if key not in ("figures", "tables")}, "folder": str(STUDY.folder)}
+CATALOGUE = [
+    STUDY.folder / "methods.yaml",
+    STUDY.folder / "paper_reported.yaml",
+    *(STUDY.folder / f"environments/{name}.yaml" for name in dict.fromkeys(run.environment for run in STUDY.runs)),
+]
 
 
-def run_files():
-    """The files of every run of the grid; in the entry that cannot train, of those that are there."""
-    return there_or_made([f"{directory}/{name}" for directory in RUNS for name in RUN_FILES])
+wildcard_constraints:
+    analysis="[a-z_]+",
+    environment="[a-z0-9_]+",
+    method="[a-z0-9_]+",
+    run="seed[0-9]+-[0-9a-f]{8}",
+    name="[a-z0-9_]+",
 
 
-def all_analysis_files():
-    """The same for the study's analyses."""
-    return there_or_made([f"{d}/{name}" for d, analysis in ANALYSIS_JOBS.items() for name in analysis_files(analysis.name)])
-
-
-def there_or_made(files):
+def manifests(folders):
+    """The files with which runs or analyses are there; in the entry that cannot train, of those that are."""
+    files = [f"{folder}/manifest.json" for folder in folders]
     return [file for file in files if CAN_TRAIN or os.path.exists(file)]
 
 
-def environments_to_train():
-    """The environments of runs and analyses that are not there yet."""
-    waiting = [run for folder, run in RUNS.items() if not all(os.path.exists(f"{folder}/{name}") for name in RUN_FILES)]
-    waiting += [analysis.run for folder, analysis in ANALYSIS_JOBS.items() if not os.path.exists(folder)]
-    return dict.fromkeys(run.environment for run in waiting)
-
-
-def trained(folder):
-    """The folder of the run that an analysis, given by its folder, is of."""
-    return run_directory(STUDY.study, ANALYSIS_JOBS[folder].run).as_posix()
-
-
-def snapshots(folder):
-    """The folder of a run's snapshots, which git ignores."""
-    return snapshot_directory(STUDY.study, RUNS[folder]).as_posix()
+def run_of(wildcards):
+    """The run whose folder a job makes."""
+    return RUNS[RUN.format(**wildcards)]
 
 
 def minutes(spec):
@@ -75,6 +102,22 @@ def minutes(spec):
     return 5 + spec.rounds * seconds_per_round // 60
 
 
-def provenance_of(tables):
-    """The lists of runs and analyses that a figure or printed table of these tables names."""
-    return ["runs", *(["analyses"] if {*tables} & {*ANALYSIS_TABLES} else [])]
+def analysis_of(wildcards):
+    """The analysis whose folder a job makes."""
+    return ANALYSES[ANALYSIS.format(**wildcards)]
+
+
+def trained(wildcards):
+    """The folder of the run that an analysis is of."""
+    return run_directory(STUDY.study, analysis_of(wildcards).run).as_posix()
+
+
+def updated(tables):
+    """Outputs of which a job that fails loses none: Snakemake removes others before a job, and after it if it fails."""
+    return {name: update(file) for name, file in tables.items()}
+
+
+def with_provenance(names):
+    """Files of tables, and the lists of runs and analyses that a figure or printed table of them names."""
+    lists = ["runs", *(["analyses"] if {*names} & {*ANALYSIS_TABLES} else [])]
+    return {name: TABLES[name] for name in [*names, *lists]}

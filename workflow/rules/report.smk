@@ -1,19 +1,16 @@
 # Tables -> verdicts on the paper's claims -> one HTML file with everything.
-from rl_influence.analysis.claims import CLAIM_TABLES, load_claims
 
-REPORT = f"report/{STUDY.study}.html"
-CLAIMS = {name: f"{RESULTS}/tables/{name}.csv" for name in CLAIM_TABLES}
-JUDGED = {name: TABLE_FILES[name] for name in [*load_claims().tables, "missing_runs", "missing_analyses"] if name in TABLE_FILES}
-TABLE_FILES = TABLE_FILES | CLAIMS  # figures read them too
+
+report: "../report/workflow.rst"
 
 
 rule claims:
     input:
         **JUDGED,
-        rules="config/claims.yaml",
+        rules=STUDY.folder / "claims.yaml",
         catalogue=CATALOGUE,
     output:
-        **CLAIMS,
+        **updated(CLAIMS),
     log:
         f"{LOGS}/claims.log",
     benchmark:
@@ -25,16 +22,17 @@ rule claims:
         mem_mb=1000,
         runtime=10,
     params:
-        tables=list(JUDGED),
+        config=WHOLE_STUDY,
+        tables=[*JUDGED],
     script:
         "../scripts/claims.py"
 
 
 rule html_report:
     input:
-        tables=list(TABLE_FILES.values()),
-        figures=[f"{DRAWN}/{name}.png" for name in STUDY.study_config.figures],
-        deviations=[name for name in ["docs/deviations.md"] if os.path.exists(name)],
+        tables=list(TABLES.values()),
+        figures=[f"{DRAWN}/{name}.png" for name in WANTED.figures],
+        deviations=HERE / "docs/deviations.md",
         catalogue=CATALOGUE,
     output:
         REPORT,
@@ -48,5 +46,7 @@ rule html_report:
     resources:
         mem_mb=1000,
         runtime=10,
+    params:
+        config=WHOLE_STUDY | {"study": dict(config)},
     script:
         "../scripts/report.py"

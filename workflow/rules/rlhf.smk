@@ -1,7 +1,5 @@
 # The language-model branch: config/rlhf_*.yaml -> runs -> tables -> figures. Nothing asks for it but its own targets, the
 # studies' names (`snakemake rlhf_fast`); its jobs run in an environment of their own (make .venv-rlhf/ready).
-from glob import glob
-
 from rl_influence.rlhf.settings import load_study
 from rl_influence.rlhf.settings import run_directory as rlhf_directory
 from rl_influence.rlhf.store import RUN_FILES as RLHF_FILES
@@ -9,10 +7,8 @@ from rl_influence.rlhf.tables import TABLES as RLHF_TABLES
 
 RLHF_PYTHON = os.environ.get("RL_INFLUENCE_RLHF_PYTHON", ".venv-rlhf/bin/python")
 RLHF_FIGURES = ("fig07_rlhf", "fig16_targets")
-try:
-    RLHF = {study.study: study for study in map(load_study, sorted(glob("config/rlhf_*.yaml")))}
-except ConfigError as error:
-    refuse(error)
+with in_one_line():
+    RLHF = {study.study: study for study in map(load_study, sorted((HERE / "config").glob("rlhf_*.yaml")))}
 RLHF_RUNS = {
     rlhf_directory(name, method, seed, spec).as_posix(): (name, method, seed, spec)
     for name, study in RLHF.items()
@@ -94,7 +90,7 @@ rule rlhf_run:
     params:
         seed=lambda wildcards: wildcards.run.removeprefix("seed").partition("-")[0],
     shell:
-        "{RLHF_PYTHON} -m rl_influence.rlhf run --config config/{wildcards.study}.yaml --method {wildcards.method}"
+        "{RLHF_PYTHON} -m rl_influence.rlhf run --config {HERE}/config/{wildcards.study}.yaml --method {wildcards.method}"
         " --seed {params.seed} >> {log} 2>&1 || {{ tail -n 1 {log} >&2; exit 1; }}"
 
 
@@ -111,7 +107,7 @@ rule rlhf_draw:
         mem_mb=1000,
         runtime=10,
     shell:
-        "{RLHF_PYTHON} -m rl_influence.rlhf draw --config config/{wildcards.study}.yaml > {log} 2>&1"
+        "{RLHF_PYTHON} -m rl_influence.rlhf draw --config {HERE}/config/{wildcards.study}.yaml > {log} 2>&1"
 
 
 for name in RLHF:

@@ -7,7 +7,7 @@ from rl_influence.analysis.single_rounds import load_analyses
 from rl_influence.analysis.tables import write_table
 from rl_influence.config import Config
 
-config = Config(snakemake.config)  # noqa: F821  (snakemake puts its object here)
+config = Config(**snakemake.params.config)  # noqa: F821  (snakemake puts its object here)
 found = load_analyses(config)
 with open(snakemake.log[0], "w") as log:  # noqa: F821
     for analysis, reason in found.missing:

@@ -8,7 +8,7 @@ from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
 from rl_influence.runs.store import run_directory
 
-study = load_study(Config(snakemake.config))  # noqa: F821  (snakemake puts its object here)
+study = load_study(Config(**snakemake.params.config))  # noqa: F821  (snakemake puts its object here)
 with open(snakemake.log[0], "w") as log:  # noqa: F821
     for run, reason in study.missing:
         print(f"{run.environment} {run.method} seed {run.seed}: {reason}", file=log)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from rl_influence.config import Config, ConfigError, Run, RunSpec
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
-from rl_influence.runs.store import CURVE_COLUMNS, RUN_FILES, TIMING_COLUMNS, ResultError, check_run, run_directory
+from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, check_run, run_directory
 
 KEY = ["environment", "method", "seed"]
 VERSIONS = ("python", "numpy", "torch", "gymnasium")
@@ -250,7 +250,7 @@ def _check_curve(path: Path, curve: dict[str, list], spec: RunSpec) -> None:
 def _reason(error: str, root: Path, folder: Path) -> str:
     """Why a run is missing, without the machine's own paths; names what lies there in its stead."""
     name = folder.name
-    if not any((root / folder / file).exists() for file in RUN_FILES):  # snakemake makes the folder before the run ends
+    if not (root / folder / "manifest.json").exists():  # written last: the folder is there before the run ends
         others = sorted(path.name for path in (root / folder.parent).glob(f"{name.split('-')[0]}-*") if path.is_dir())
         found = f"; only another configuration or version: {', '.join(others)}" if others else ""
         return f"no folder {name}{found}"

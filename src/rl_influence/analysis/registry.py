@@ -23,7 +23,7 @@ from types import ModuleType
 from rl_influence.config import Analysis, Config, ConfigError, choose
 from rl_influence.runs.files import sha256
 from rl_influence.runs.provenance import fingerprint as run_fingerprint
-from rl_influence.runs.store import RUN_FILES, ResultError, check_run, run_directory
+from rl_influence.runs.store import ResultError, check_run, run_directory
 
 LISTS = ("analyses", "missing_analyses")  # tables of what the study expects, and of what is not there
 MANIFEST = "manifest.json"
@@ -99,7 +99,7 @@ def check_analysis(folder: Path, analysis: Analysis) -> dict:
     Raises:
         ResultError: one line naming the file and what is wrong with it.
     """
-    if not any((folder / name).exists() for name in analysis_files(analysis.name)):
+    if not (folder / MANIFEST).exists():
         raise ResultError(f"no folder {folder.name}")
     path = folder / MANIFEST
     try:
@@ -121,7 +121,7 @@ def check_analysis(folder: Path, analysis: Analysis) -> dict:
 
 
 def check_results(config: Config) -> None:
-    """Refuses damaged results below the current folder; what is not there, or not whole yet, is not looked at.
+    """Refuses damaged results below the current folder; what has no manifest is not there, or not yet.
 
     Raises:
         ResultError: one line with the files, and what to do.
@@ -140,7 +140,7 @@ def damage(reasons: list[str]) -> str:
 def _damaged_runs(config: Config) -> Iterator[str]:
     for run in config.runs:
         folder = run_directory(config.study, run)
-        if not all((folder / name).exists() for name in RUN_FILES):
+        if not (folder / MANIFEST).exists():
             continue
         try:
             check_run(folder, run.spec)
@@ -158,7 +158,7 @@ def _damaged_runs(config: Config) -> Iterator[str]:
 def _damaged_analyses(config: Config) -> Iterator[str]:
     for analysis in config.analyses:
         folder = analysis_directory(config.study, analysis)
-        if all((folder / name).exists() for name in analysis_files(analysis.name)):
+        if (folder / MANIFEST).exists():
             try:
                 check_analysis(folder, analysis)
             except ResultError as error:

@@ -93,7 +93,7 @@ def make_tables(
     Raises:
         ConfigError: for a name that is not in `TABLES`.
     """
-    made: dict = {"study": study, "config": study.config, "reported": reported or load_reported()}
+    made: dict = {"study": study, "config": study.config, "reported": reported or load_reported(study.config.folder)}
 
     def make(name: str):
         if name not in made:

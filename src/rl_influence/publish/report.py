@@ -149,26 +149,27 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-def write_report(config: Config, output: str | Path, root: str | Path = ".") -> None:
+def write_report(config: Config, output: str | Path, root: str | Path = ".", source: str | Path | None = None) -> None:
     """Writes the report of a study.
 
     Args:
-        root: the repository: holds `results/`, `paper_figures/` and `docs/`.
+        root: holds `results/` and `paper_figures/`.
+        source: the repository, which holds `docs/`; default `root`.
 
     Raises:
         ResultError: naming a table or figure that cannot be read.
     """
-    write_atomic(output, render(config, Path(root)).encode())
+    write_atomic(output, render(config, Path(root), source).encode())
 
 
-def render(config: Config, root: Path) -> str:
+def render(config: Config, root: Path, source: str | Path | None = None) -> str:
     """The report as text."""
     tables = _tables(config, root)
     sections = [
         ("verdicts", "Does the paper hold?", _verdicts(tables, config)),
         ("figures", "Figures", _figures(tables, config, root)),
         ("tables", "Tables", _data_tables(tables, config, root)),
-        ("deviations", "Deviations from the paper", _deviations(root / "docs/deviations.md")),
+        ("deviations", "Deviations from the paper", _deviations(Path(source or root) / "docs/deviations.md")),
         ("provenance", "What this rests on", _provenance(tables, config, root)),
     ]
     title = f"A Snapshot of Influence, replicated: study {config.study}"

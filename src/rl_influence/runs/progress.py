@@ -2,62 +2,89 @@
 
 from __future__ import annotations
 
-import csv
-import math
+import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from rl_influence.config import Run
-from rl_influence.runs.store import run_directory
+from rl_influence.config import Run, RunSpec
+
+# CPU seconds of a round of training, and of a test episode or exact evaluation, on one machine (docs/performance.md).
+# Others are slower or faster, much the same in every environment.
+SECONDS = {
+    "frozenlake": (0.19, 0.003),
+    "minigrid": (1.7, 0.012),
+    "minigrid_adam": (2.0, 0.017),
+    "acrobot": (0.49, 0.0022),
+    "highway": (0.77, 0.0027),
+    "lunarlander": (0.50, 0.0041),
+    "lunarlander_adam": (0.62, 0.0036),
+    "bipedalwalker": (0.73, 0.013),
+    "pong": (54, 0.18),
+}
+UNKNOWN = (0.5, 0.004)
+START_UP_S = 2.7  # of a run's process
 
 
-def progress(study: str, runs: Iterable[Run], cores: int, root: str | Path = ".") -> str:
-    """One line: runs done out of all, and an estimate of the time left.
+class Progress:
+    """A study's runs while some of them train side by side.
 
-    The estimate takes the mean CPU time per round of the finished runs of the same environment (of all finished runs,
-    where that environment has none yet) for the rounds that are not done, and `cores` runs at a time.
+    Every run has an expected cost (`SECONDS`). How long runs really took, in their own environment or else in all, says
+    how much slower this machine is; that times the costs that are left, shared by the runs that train at the same time,
+    is the estimate.
 
     Args:
-        cores: runs that train at the same time.
-        root: folder that holds `results/`.
+        runs: all of the study, by any key.
+        done: keys of those that are there.
+        parallel: runs that train at the same time.
     """
-    rounds, seconds, left = defaultdict(int), defaultdict(float), defaultdict(int)
-    done = total = 0
-    for run in runs:
-        total += 1
-        directory = Path(root) / run_directory(study, run)
-        try:
-            seconds[run.environment] += cpu_seconds(directory / "timing.csv")
-            rounds[run.environment] += run.spec.rounds
-            done += 1
-        except (OSError, ValueError):
-            left[run.environment] += run.spec.rounds
-    line = f"{done} of {total} runs trained"
-    if not left:
-        return line
-    if not done:
-        return f"{line}, time left not known yet"
-    per_round = sum(seconds.values()) / sum(rounds.values())
-    estimate = sum(n * (seconds[e] / rounds[e] if rounds[e] else per_round) for e, n in left.items())
-    return f"{line}, about {duration(estimate / max(1, min(cores, total - done)))} left"
+
+    def __init__(self, runs: Mapping[str, Run], done: Collection[str], parallel: int):
+        self.runs, self.done, self.parallel = runs, {*done}, parallel
+        self.started: dict[str, float] = {}
+        self.seconds, self.expected = defaultdict(float), defaultdict(float)  # of finished runs, by environment
+
+    def start(self, key: str, now: float | None = None) -> None:
+        """Notes that a run starts now (by the clock that never goes back)."""
+        self.started[key] = time.monotonic() if now is None else now
+
+    def finish(self, key: str, now: float | None = None) -> str:
+        """Notes that a run has ended; says how many are done, and how long the others take."""
+        now = time.monotonic() if now is None else now
+        self.done.add(key)
+        run, start = self.runs[key], self.started.pop(key, None)
+        if start is not None:
+            self.seconds[run.environment] += now - start
+            self.expected[run.environment] += expected_seconds(run.spec)
+        line = f"{len(self.done)} of {len(self.runs)} runs trained"
+        seconds = self.left(now)
+        return f"{line}, about {duration(seconds)} left" if seconds else line
+
+    def left(self, now: float) -> float:
+        """Seconds until all runs are done; 0 if they are."""
+        pace = {name: self.seconds[name] / cost for name, cost in self.expected.items()}
+        overall = sum(self.seconds.values()) / sum(self.expected.values()) if pace else 1.0
+        waiting = []
+        for key, run in self.runs.items():
+            if key not in self.done:
+                whole = pace.get(run.environment, overall) * expected_seconds(run.spec)
+                waiting.append(max(0.1 * whole, whole - (now - self.started.get(key, now))))
+        return max(sum(waiting) / self.parallel, max(waiting)) if waiting else 0.0
 
 
-def cpu_seconds(timing: Path) -> float:
-    """All phases of all rounds of one run.
+def expected_seconds(spec: RunSpec) -> float:
+    """What a run takes on the machine of `SECONDS`."""
+    a_round, an_episode = SECONDS.get(spec.environment.id, UNKNOWN)
+    evaluations = 2 + (spec.rounds - 1) // spec.evaluation.every
+    episodes = 1 if spec.evaluation.kind == "exact" else spec.evaluation.episodes
+    return START_UP_S + spec.rounds * a_round + evaluations * episodes * an_episode
 
-    Raises:
-        ValueError: if the file is damaged.
-    """
-    try:
-        with open(timing, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        seconds = sum(float(value) for row in rows for key, value in row.items() if key != "round")
-    except (csv.Error, TypeError) as error:  # a row that is too short or too long
-        raise ValueError(f"{timing}: {error}") from None
-    if not rows or not math.isfinite(seconds):
-        raise ValueError(f"{timing}: no rounds, or seconds that are not finite")
-    return seconds
+
+def outcome(run: Run, folder: str | Path) -> str:
+    """`frozenlake iif seed 2: test return 0.9978 after 50 rounds`."""
+    last = (Path(folder) / "curve.csv").read_text().splitlines()[-1].split(",")
+    name = f"{run.environment} {run.method} seed {run.seed}"
+    return f"{name}: test return {float(last[2]):.4g} after {last[0]} rounds"
 
 
 def duration(seconds: float) -> str:
