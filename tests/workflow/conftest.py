@@ -21,7 +21,7 @@ class Workspace:
         self.path = path
         for name in ("config", "workflow"):
             shutil.copytree(ROOT / name, path / name, dirs_exist_ok=True)
-        for name in ("environment.yml", "docs/deviations.md"):
+        for name in ("environment.yml", "environment-rlhf.yml", "docs/deviations.md"):
             (path / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, path / name)
 
