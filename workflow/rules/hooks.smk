@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 
 from rl_influence.analysis.registry import check_results
-from rl_influence.config import check_environments
+from rl_influence.config import EXACT_HEURISTICS, check_environments
 from rl_influence.runs.progress import Progress, outcome
 from snakemake.logging import logger
 
@@ -50,7 +50,8 @@ onstart:
     with in_one_line():
         check_results(STUDY)
         if CAN_TRAIN:
-            check_environments(waiting())
+            exact = {run.environment for run in STUDY.runs if run.spec.selection.kind in EXACT_HEURISTICS}
+            check_environments(waiting(), exact)
     if not logger.isEnabledFor(logging.DEBUG):  # --verbose
         logger.addHandler(Lines())
         quietly()
