@@ -283,3 +283,43 @@ def test_layers_that_tie_records_together_while_they_train_are_named():
     )
     assert all(torch.equal(value, before[name]) for name, value in model.policy.state_dict().items())
     assert not model.policy.training
+
+
+def test_an_overridden_train_may_score_what_it_trains():
+    class Scored(PPO):
+        def train(self):
+            self.records, self.scores = train_and_score(self)
+
+    arguments = {
+        "policy": "MlpPolicy",
+        "env": "CartPole-v1",
+        "n_steps": 32,
+        "batch_size": 16,
+        "seed": 0,
+        "device": "cpu",
+    }
+    scored, plain = Scored(**arguments).learn(64), PPO(**arguments).learn(64)
+    assert torch.equal(weights(scored), weights(plain)) and np.abs(scored.scores).max() > 0
+
+
+def test_the_callback_trains_by_a_subclass_own_train():
+    class Counted(PPO):
+        calls = 0
+
+        def train(self):
+            self.calls += 1
+            super().train()
+
+    model = Counted("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=16, seed=0, device="cpu")
+    assert model.learn(64, callback=InfluenceCallback(0.5)).calls == 2
+
+
+def test_masks_are_seen_in_a_policy_of_ones_own():
+    from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+
+    class Own(MaskableActorCriticPolicy):
+        pass
+
+    model = collected(MaskablePPO, Toy, policy=Own, n_steps=32)
+    records, scores = score_rollout(model)  # which compares log pi with the masks' one
+    assert records.action_masks is not None and np.abs(scores).max() > 0

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from rl_influence.attribution import AttributionError, FReturn, Target, influence_scores
 from rl_influence.attribution.policies import check_policy, untouched
+from rl_influence.attribution.targets import chunks
 from rl_influence.integrations.records import RolloutRecords
 from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient
 from rl_influence.selection import drop_most_negative, if_percent, normalize_in_minibatches
@@ -56,10 +57,10 @@ class SB3Policy(nn.Module):
 
     def __init__(self, policy: Any):
         super().__init__()
-        if not hasattr(policy, "evaluate_actions") or "Recurrent" in type(policy).__name__:
+        if not hasattr(policy, "evaluate_actions") or _is_a("Recurrent", policy):
             raise AttributionError(f"SB3Policy({type(policy).__name__}): the policy of {CHOICES} is needed")
         self.policy = policy
-        self.masks = _mask_size(policy.action_space) if "Maskable" in type(policy).__name__ else 0
+        self.masks = _mask_size(policy.action_space) if _is_a("Maskable", policy) else 0
         shapes = get_obs_shape(policy.observation_space)
         self.keys = isinstance(shapes, dict)
         self.shapes = shapes if isinstance(shapes, dict) else {"": shapes}
@@ -95,7 +96,7 @@ def rollout_records(buffer: RolloutBuffer) -> RolloutRecords:
     Raises:
         AttributionError: for a recurrent policy's buffer, or one that is not full.
     """
-    if not isinstance(buffer, RolloutBuffer) or "Recurrent" in type(buffer).__name__:
+    if not isinstance(buffer, RolloutBuffer) or _is_a("Recurrent", buffer):
         raise AttributionError(f"{type(buffer).__name__}: the rollout buffer of {CHOICES} is needed")
     if not buffer.full:
         raise AttributionError(f"rollout buffer: only {buffer.pos} of {buffer.buffer_size} steps are collected")
@@ -136,7 +137,7 @@ def score_rollout(
             cannot be scored.
     """
     with _as_collected(model) as (records, policy, batch):
-        target = target or FReturn(batch)
+        target = FReturn(batch) if target is None else target
         scores = influence_scores(policy, batch, target, advantages=advantages, backend=backend)
     return records, scores.cpu().numpy()
 
@@ -144,9 +145,10 @@ def score_rollout(
 def train_and_score(
     model: OnPolicyAlgorithm, target: Target | None = None, *, progress_bar: bool = False
 ) -> tuple[RolloutRecords, np.ndarray]:
-    """Trains a round as `model.train()` does, and sums each record's influence over its steps (full TracIn).
+    """Trains a round as PPO, A2C or MaskablePPO do, and sums each record's influence over its steps (full TracIn).
 
-    It takes a gradient over the whole buffer before each step. InfluenceFilteredPPO trains on all records here.
+    It takes a gradient over the whole buffer before each step. A subclass's own `train` is not called: it may call
+    this, and `InfluenceFilteredPPO` trains on all records here.
 
     Args:
         model, target: as for `score_rollout`.
@@ -172,8 +174,9 @@ def train_and_score(
             ) from None
     steps = getattr(model, "n_epochs", 1) * -(-len(records) // (getattr(model, "batch_size", None) or len(records)))
     with progress("TracIn", steps, progress_bar) as advance:
-        rollout = ScoredRollout(model, policy, batch, target or FReturn(batch), objective, advance)
-        rollout.train(model, super(_Filtered, model).train if isinstance(model, _Filtered) else model.train)
+        target = FReturn(batch) if target is None else target
+        rollout = ScoredRollout(model, policy, batch, target, objective, advance)
+        rollout.train(model, lambda: _algorithm(model).train(model))
     return records, rollout.scores
 
 
@@ -213,7 +216,7 @@ class InfluenceCallback(BaseCallback):
         self.kept: Any = None
 
     def _init_callback(self) -> None:
-        _check_model(self.model)
+        _algorithm(self.model)
         if self.drop_fraction is not None and isinstance(self.model, _Filtered):
             raise AttributionError(f"InfluenceCallback(drop_fraction=...): {type(self.model).__name__} filters already")
 
@@ -318,13 +321,23 @@ def _score_and_log(
     return records, scores, kept
 
 
-def _check_model(model: Any) -> None:
-    """Refuses what is not PPO, A2C or MaskablePPO."""
-    names = [cls.__name__ for cls in type(model).__mro__]
-    if isinstance(model, (PPO, A2C)) or "MaskablePPO" in names:
-        return
-    recurrent = " (its records depend on hidden states, that is on all records before them)"
-    raise AttributionError(f"{names[0]}: {CHOICES} is needed{recurrent if 'RecurrentPPO' in names else ''}")
+def _algorithm(model: Any) -> Any:
+    """PPO, A2C or MaskablePPO, whichever the model is.
+
+    Raises:
+        AttributionError: if it is none of them.
+    """
+    for cls in type(model).__mro__:
+        if cls in (PPO, A2C) or cls.__name__ == "MaskablePPO":
+            return cls
+    reason = " (its records depend on hidden states, that is on all records before them)"
+    name, known = type(model).__name__, reason if _is_a("RecurrentPPO", model) else ""
+    raise AttributionError(f"{name}: {CHOICES} is needed{known}")
+
+
+def _is_a(word: str, value: Any) -> bool:
+    """Whether the name of its class, or of one it inherits from, has this word; sb3-contrib need not be installed."""
+    return any(word in cls.__name__ for cls in type(value).__mro__)
 
 
 def _objective(model: Any) -> Objective:
@@ -343,14 +356,17 @@ def _as_collected(model: Any) -> Iterator[tuple[RolloutRecords, SB3Policy, Batch
     Raises:
         AttributionError: if another policy than the model's has collected the buffer.
     """
-    _check_model(model)
+    _algorithm(model)
     records, policy = rollout_records(model.rollout_buffer), SB3Policy(model.policy)
     batch = policy.encoded(records)
     with untouched(model.policy):
         model.policy.set_training_mode(False)
+        moved = 0.0
         with torch.no_grad():
-            inputs = (torch.as_tensor(x, device=model.device) for x in (batch.observations, batch.actions))
-            moved = np.abs(policy.log_prob(*inputs).cpu().numpy() - records.log_probs).max()
+            for chunk in chunks(batch, None):
+                inputs = (torch.as_tensor(x[chunk], device=model.device) for x in (batch.observations, batch.actions))
+                log_probs = policy.log_prob(*inputs).cpu().numpy()
+                moved = max(moved, float(np.abs(log_probs - batch.log_probs[chunk]).max()))
         if moved > SAME_POLICY:
             raise AttributionError(
                 f"rollout buffer: collected by another policy (log-probabilities differ by up to {moved:.2g}); "
