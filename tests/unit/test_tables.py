@@ -10,6 +10,7 @@ import pytest
 
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.reported import Reported, load_reported
+from rl_influence.analysis.sample_efficiency import sample_efficiency
 from rl_influence.analysis.statistics import minimum_detectable_effect
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import ConfigError
@@ -127,8 +128,35 @@ def test_rounds_saved_by_hand(small):
     saved = {"0.5": [1 / 2, 0], "0.75": [1 / 3, 1 / 4], "0.9": [1 / 2, 0], "mean": [4 / 9, 1 / 12]}
     for at, values in saved.items():
         assert found[at]["rounds_saved"] == pytest.approx(np.mean(values))
-        assert found[at]["rounds_saved_high"] == pytest.approx(np.mean(values) + T2 * abs(np.diff(values)[0]) / 2)
+        half = T2 * abs(np.diff(values)[0]) / 2
+        bounds = max(np.mean(values) - half, -1), min(np.mean(values) + half, 1)  # a share of rounds cannot leave them
+        assert found[at][["rounds_saved_low", "rounds_saved_high"]].tolist() == pytest.approx(bounds)
         assert found[at][["n", "expected", "unreached"]].tolist() == [2, 2, at in ("0.9", "mean")]
+
+
+def test_efficiency_of_sampled_episodes_is_that_of_drawn_curves(tmp_path, reported):
+    """By another way: binomial draws with another generator, over many more draws."""
+    config = study(SMALL | {"rounds": 12})
+    write_synthetic_study(tmp_path, config)
+    loaded = load_study(config, tmp_path)
+    table = make_tables(loaded, ("episodic_efficiency", "curves_per_seed", "efficiency_per_seed"), reported)
+    found = row(table["episodic_efficiency"], method="iif_p50")
+    assert len(table["episodic_efficiency"]) == 1  # the paper prints nothing of random removal
+    curves = {key: part["test_return"].to_numpy() for key, part in table["curves_per_seed"].groupby(["method", "seed"])}
+    rng = np.random.default_rng(5)
+
+    def drawn(seed):
+        pair = [np.clip(curves[method, seed], 0, 1) for method in ("ppo", "iif_p50")]
+        for _ in range(300):
+            yield [(rng.random((1000, 13)) < chance).mean(0) for chance in pair]
+
+    assert found["episodes"] == 1000 and found[["n", "expected"]].tolist() == [2, 2]
+    slow = [np.mean([sample_efficiency(b, a).se_ave for b, a in drawn(seed)]) for seed in (0, 1)]
+    assert found["se_ave"] == pytest.approx(np.mean(slow), abs=0.02)
+    exact = table["efficiency_per_seed"].query("method == 'iif_p50'")["se_ave"].mean()
+    assert found["exact_se_ave"] == pytest.approx(exact)
+    again = make_tables(loaded, ("episodic_efficiency",), reported)["episodic_efficiency"]
+    pd.testing.assert_frame_equal(again, table["episodic_efficiency"])
 
 
 def test_a_peak_that_most_seeds_never_reach_has_no_mean(small):

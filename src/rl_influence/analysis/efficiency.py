@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import defaultdict
+
 import numpy as np
 import pandas as pd
 
@@ -17,6 +20,7 @@ from .statistics import columns_of, mean_columns
 EFFICIENCY = ["environment", "method", "n", "expected", *columns_of("se_ave"), "se_ave_null"]
 EFFICIENCY += [*columns_of("se_peak"), "levels", "unreached", "peak_unreached"]
 EFFICIENCY += ["paper_se_ave", "paper_se_ave_spread", "paper_se_peak", "paper_se_peak_spread", "paper_source"]
+EPISODES, DRAWS = 1000, 100
 EFFICIENCIES = ["se_ave", "se_ave_least", "se_peak", "levels", "unreached", "peak_reached"]
 
 
@@ -100,6 +104,49 @@ def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, 
             }
         )
     return pd.DataFrame(rows, columns=EFFICIENCY)
+
+
+def episodic_efficiency(study: StudyCurves, reported: Reported) -> pd.DataFrame:
+    """SE_ave and SE_peak as `EPISODES` test episodes would have shown them, where returns are exact chances of success.
+
+    The paper evaluates by 1000 episodes. FrozenLake's return is 1 or 0, so that the mean of its episodes is binomial:
+    both curves are drawn `DRAWS` times, and each seed's number is the mean over the draws. Methods: those of which the
+    paper prints the number.
+
+    Returns:
+        Rows with environment, method, n, expected, episodes, se_ave and se_peak with their intervals, levels and
+        unreached (mean per seed), exact_se_ave (mean of the exact one over the same seeds).
+    """
+    found = defaultdict(list)
+    for (environment, method, seed), standard, own in pairs(study):
+        config = study.config.environment(environment)
+        exact = config.gym_id.startswith("FrozenLake") and config.evaluation.kind == "exact"
+        if exact and reported.efficiency(environment, method)[1]:
+            random = np.random.default_rng([zlib.crc32(f"{environment}/{method}".encode()), seed])
+            drawn = [_episodes(run["test_return"], random) for run in (standard, own)]
+            results = [sample_efficiency(*both) for both in zip(*drawn, strict=True)]
+            numbers = [(r.se_ave, r.se_peak, len(r.levels), r.unreached) for r in results if len(r.levels)]
+            exactly = sample_efficiency(standard["test_return"], own["test_return"]).se_ave
+            if numbers:
+                found[environment, method].append((*np.mean(numbers, axis=0), exactly))
+    rows = []
+    for environment, method, expected in compared(study):
+        if seeds := found.get((environment, method)):
+            se_ave, se_peak, levels, unreached, exactly = zip(*seeds, strict=True)
+            row = {"environment": environment, "method": method, "n": len(seeds), "expected": expected}
+            row |= {"episodes": EPISODES, **mean_columns("se_ave", se_ave), **mean_columns("se_peak", se_peak)}
+            rows.append(
+                row | {"levels": np.mean(levels), "unreached": np.mean(unreached), "exact_se_ave": np.mean(exactly)}
+            )
+    columns = ["environment", "method", "n", "expected", "episodes", *columns_of("se_ave"), *columns_of("se_peak")]
+    return pd.DataFrame(rows, columns=[*columns, "levels", "unreached", "exact_se_ave"])
+
+
+def _episodes(chances: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """(DRAWS, K + 1) means of `EPISODES` successes and failures; nan where the curve is."""
+    known = np.clip(np.nan_to_num(chances), 0, 1)
+    drawn = random.binomial(EPISODES, np.broadcast_to(known, (DRAWS, len(known)))) / EPISODES
+    return np.where(np.isnan(chances), np.nan, drawn)
 
 
 def table_2(efficiencies: pd.DataFrame, config: Config, reported: Reported) -> pd.DataFrame:

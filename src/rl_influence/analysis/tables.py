@@ -66,6 +66,7 @@ TABLES: dict[str, Table] = {
     "null_values": Table(lambda study: null_values(returns_by_run(study), reference_method(study.config)), ("study",)),
     "rounds_saved": Table(efficiency.rounds_saved, ("rounds_to", "study")),
     "efficiency": Table(efficiency.efficiency, ("efficiency_per_seed", "null_values", "study", "reported")),
+    "episodic_efficiency": Table(efficiency.episodic_efficiency, ("study", "reported")),
     "table_2": Table(efficiency.table_2, ("efficiency", "config", "reported")),
     "table_3": Table(efficiency.table_3, ("efficiency", "config")),
     "table_4": Table(returns.table_4, ("final_gains", "config")),

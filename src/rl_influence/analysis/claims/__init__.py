@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
@@ -21,8 +22,9 @@ __all__ += ["evaluate", "judge_study", "level_of", "load_claims", "number_text",
 
 
 def level_of(config: Config) -> float:
-    """The level of a study's intervals: 95 %, or what the rules of its catalogue adjust it to."""
-    return confidence_of(load_claims(config.folder), config.study)
+    """The level of a study's intervals: 95 %, or what the rules of its catalogue, if it has any, adjust it to."""
+    known = (Path(config.folder) / "claims.yaml").exists()
+    return confidence_of(load_claims(config.folder), config.study) if known else 0.95
 
 
 def judge_study(
