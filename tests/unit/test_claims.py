@@ -33,7 +33,7 @@ def returns(**changes):
 
 
 def claim(*checks, **changes):
-    keys = {"claim": 1, "statement": "x", "source": "y", "checks": checks, "replicated": 1, "partly": 1}
+    keys = {"claim": 1, "title": "x", "statement": "x", "source": "y", "checks": checks, "replicated": 1, "partly": 1}
     return ClaimConfig(**keys | {"seeds": {"frozenlake": 3}} | changes)
 
 
@@ -527,7 +527,7 @@ def test_the_papers_number_is_compared_with_our_prediction_interval(tmp_path):
 )
 def test_wrong_checks_are_refused_in_one_line(changes, message):
     one = {"table": "x", "where": {"method": "ppo"}, "quantity": "y"} | changes
-    entry = {"claim": 1, "statement": "x", "source": "y", "checks": [one], "replicated": 1, "partly": 1}
+    entry = {"claim": 1, "title": "x", "statement": "x", "source": "y", "checks": [one], "replicated": 1, "partly": 1}
     with pytest.raises(ConfigError, match=message) as caught:
         parse(Claims, RULES | {"claims": [entry | {"seeds": {"frozenlake": 3}}]}, "claims.yaml")
     assert "\n" not in str(caught.value)
@@ -544,7 +544,7 @@ def test_wrong_checks_are_refused_in_one_line(changes, message):
 )
 def test_wrong_rules_are_refused(changes, message):
     one = {"table": "x", "where": {"method": "ppo"}, "quantity": "y", "above": 0}
-    entry = {"claim": 1, "statement": "x", "source": "y", "checks": [one], "replicated": 1, "partly": 1}
+    entry = {"claim": 1, "title": "x", "statement": "x", "source": "y", "checks": [one], "replicated": 1, "partly": 1}
     entry |= {"seeds": {"frozenlake": 3}} | changes
     with pytest.raises(ConfigError, match=message):
         parse(Claims, RULES | {"claims": [entry]}, "claims.yaml")

@@ -70,7 +70,7 @@ FINAL = ("holds", "fails", "undecided")
 def claim(environments, replicated, partly):
     checks = [check(above=0, role=role) for role in ROLES]
     seeds = {f"e{i}": 3 for i in range(environments)}
-    keys = {"claim": 1, "statement": "x", "source": "y", "seeds": seeds, "checks": checks}
+    keys = {"claim": 1, "title": "x", "statement": "x", "source": "y", "seeds": seeds, "checks": checks}
     return ClaimConfig(**keys, replicated=replicated, partly=partly)
 
 

@@ -1,5 +1,6 @@
 """The report: what it says, that it loads nothing, and that it fits a phone."""
 
+import html
 import json
 import re
 import shutil
@@ -19,7 +20,8 @@ from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
-from rl_influence.publish.report import FOLDERS, SHOWN, _readable, markdown, render, write_report
+from rl_influence.publish.report import FOLDERS, markdown, render, write_report
+from rl_influence.publish.tables import SHOWN, readable
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError, run_directory
 from synthetic import CATALOGUE, write_synthetic_study
@@ -71,7 +73,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        if tag not in ("meta", "img", "br"):
+        if tag not in ("meta", "img", "br", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -79,20 +81,22 @@ class Tags(HTMLParser):
 
 
 def text_of(page):
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)))
+    bare = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", bare)))
 
 
 def test_nothing_is_loaded_and_every_link_leads_somewhere(page):
     parsed = Tags(page)
     assert parsed.open == []  # every tag is closed
-    assert {tag for tag, _ in parsed.tags}.isdisjoint({"script", "link", "iframe", "object", "base", "form"})
+    assert {tag for tag, _ in parsed.tags}.isdisjoint({"link", "iframe", "object", "base", "form"})
+    assert [attributes for tag, attributes in parsed.tags if tag == "script"] == [{}]  # one, inline
     identifiers = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
     for _, attributes in parsed.tags:
         assert not [name for name in attributes if name.startswith("on") or name in ("srcset", "style", "action")]
         assert attributes.get("src", "data:image/png;base64,").startswith("data:image/png;base64,")
         if "href" in attributes:
-            assert attributes["href"][0] == "#" and attributes["href"][1:] in identifiers
+            assert attributes["href"].startswith("https:") or attributes["href"][1:] in identifiers
     assert "url(" not in page and "@import" not in page and "http://" not in page
     assert sum(tag == "img" for tag, _ in parsed.tags) == len(FIGURES)
 
@@ -101,11 +105,15 @@ def test_verdicts_come_first_with_every_claim(page, built):
     _, root = built
     paths = [root / "results/made_up/tables" / f"{name}.csv" for name in CLAIM_TABLES[:2]]
     claims, checks = (pd.read_csv(path, keep_default_na=False) for path in paths)
-    places = [page.index(f'<section id="{name}"') for name in ("verdicts", "figures", "tables", "provenance")]
-    assert places == sorted(places)
+    names = ("found", "verdicts", "figures", "tables", "provenance")
+    places = [page.index(f'<section id="{name}"') for name in names]
+    assert page.index("<nav") < places[0] and places == sorted(places)
     rows = re.findall(r'<tr id="claim(\d+)">(.*?)</tr>', page, flags=re.DOTALL)
-    assert [int(number) for number, _ in rows] == list(range(1, 23))
-    for (_, row), claim in zip(rows, claims.to_dict("records"), strict=True):
+    tested = claims[claims["verdict"] != "not run"]
+    assert [int(number) for number, _ in rows] == tested["claim"].tolist()
+    untested = claims.loc[claims["verdict"] == "not run", "claim"].astype(str)
+    assert f"Not in this study: claims {', '.join(untested)}." in text_of(page)
+    for (_, row), claim in zip(rows, tested.to_dict("records"), strict=True):
         found = re.search(r'<span class="verdict ([a-z-]+)">([a-z ]+)</span>', row)
         assert found[2] == claim["verdict"] in VERDICTS and found[1] == claim["verdict"].replace(" ", "-")
         assert claim["rule"] in text_of(row)
@@ -160,7 +168,7 @@ def test_more_than_one_version_is_a_warning(built, tmp_path):
     runs = pd.read_csv(path, dtype=str, keep_default_na=False)
     runs.loc[0, "torch"] = "1.0"
     runs.to_csv(path, index=False)
-    assert "The runs are of 2 different versions of code or packages" in text_of(render(config, clone))
+    assert "The runs were made by 2 different versions of code or packages" in text_of(render(config, clone))
 
 
 def test_what_comes_from_files_is_escaped(built, tmp_path):
@@ -172,7 +180,7 @@ def test_what_comes_from_files_is_escaped(built, tmp_path):
     missing["reason"] = "<script>alert(1)</script> & more"
     missing.to_csv(path, index=False)
     page = render(config, clone)
-    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
 
 
 def test_same_results_same_bytes(built, tmp_path):
@@ -214,7 +222,7 @@ def test_tables_for_people():
             "paper_gain_high": [0.33, float("nan")],
         }
     )
-    assert _readable(frame, config).to_dict("list") == {
+    assert readable(frame, config).to_dict("list") == {
         "environment": ["FrozenLake", "Acrobot"],
         "method": ["IIF, p = 50 %", "PPO"],
         "n": ["3", "4 of 5"],
@@ -227,39 +235,63 @@ def test_tables_for_people():
 
 
 def test_markdown_of_the_documents():
-    text = "# Title\n\nOne `a<b` and *two*\nand **three**, [a link](https://x.y).\n\n"
-    text += "## Part\n* first\n  goes on\n* second\n\n"
+    text = "# Title\n\nOne `a<b` and *two*\nand **three**, [a page](other.md), [a link](https://x.y).\n\n"
+    text += "## Part\n* first\n  goes on\n* second\n\n1. one\n"
     assert markdown(text) == (
-        "<p>One <code>a&lt;b</code> and <em>two</em>\nand <b>three</b>, a link.</p>\n<h3>Part</h3>\n"
-        "<ul><li>first\n  goes on</li><li>second</li></ul>"
+        "<p>One <code>a&lt;b</code> and <em>two</em>\nand <strong>three</strong>, a page, "
+        '<a href="https://x.y">a link</a>.</p>\n<h3>Part</h3>\n'
+        "<ul>\n<li>first\ngoes on</li>\n<li>second</li>\n</ul>\n<ol>\n<li>one</li>\n</ol>\n"
     )
     table = markdown("| a | b |\n|---|---|\n| \\|x\\| | y |")
-    assert "<th>a</th><th>b</th></tr><tr><td>|x|</td><td>y</td></tr>" in table
+    assert '<div class="doc"><table>' in table and "<td>|x|</td>" in table
 
 
 MEASURE = """<script>addEventListener("load", () => {
-  const page = document.documentElement, images = [...document.images];
-  const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll")
+  const page = document.documentElement, images = [...document.images], errors = window.errors;
+  const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, .doc")
     && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + "." + e.className);
-  parent.postMessage(JSON.stringify({width: innerWidth, scroll: page.scrollWidth, wide: wide.slice(0, 5),
-    images: images.length, loaded: images.filter(i => i.complete && i.naturalWidth > 100).length}), "*");
-});</script></head>"""
+  for (const part of document.querySelectorAll("details")) part.open = true;
+  const table = document.querySelector("#efficiency ~ .scroll table");
+  const tools = table.parentElement.previousElementSibling;
+  const head = [...table.tHead.rows[0].cells].find(cell => cell.textContent === "SE_ave");
+  const shown = () => [...table.tBodies[0].rows].filter(row => !row.hidden);
+  const values = () => shown().map(row => row.cells[head.cellIndex].textContent);
+  head.click();
+  const rising = values();
+  head.click();
+  const falling = values();
+  const input = tools.querySelector("input");
+  input.value = "minigrid random";
+  input.dispatchEvent(new Event("input"));
+  const filtered = shown().map(row => row.cells[0].textContent + " " + row.cells[1].textContent);
+  parent.postMessage(JSON.stringify({width: innerWidth, scroll: page.scrollWidth, wide: wide.slice(0, 5), rising,
+    falling, filtered, errors, count: tools.querySelector(".count").textContent, images: images.length,
+    loaded: images.filter(i => i.complete && i.naturalWidth > 100).length}), "*");
+});</script></body>"""
+WATCH = (
+    """<script>window.errors = []; addEventListener("error", event => errors.push(event.message));</script></head>"""
+)
 FRAME = """<!DOCTYPE html><script>onmessage = event => document.title = event.data</script>
 <iframe src="report.html" style="width: WIDTHpx; height: 900px; border: 0"></iframe>"""  # a window has at least 500 px
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
-def test_fits_a_phone_and_a_screen_in_a_browser(page, tmp_path, width):
+def test_fits_sorts_and_filters_in_a_browser(page, tmp_path, width):
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if not browser:
         pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    (tmp_path / "report.html").write_text(page.replace("</head>", MEASURE, 1))
+    watched = page.replace("</head>", WATCH, 1).replace("</body>", MEASURE, 1)
+    (tmp_path / "report.html").write_text(watched)
     (tmp_path / "frame.html").write_text(FRAME.replace("WIDTH", str(width)))
     arguments = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     arguments += ["--window-size=1400,1000", "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000"]
     arguments += ["--dump-dom", (tmp_path / "frame.html").as_uri()]
     dom = subprocess.run([browser, *arguments], capture_output=True, text=True, timeout=120, check=True).stdout
-    found = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    found = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", dom)[1]))
+    assert found["errors"] == []
     assert found["width"] == width and found["scroll"] <= width and found["wide"] == []
     assert found["loaded"] == found["images"] == len(FIGURES)
+    numbers = [float(re.search(r"-?[0-9.]+", text)[0]) for text in found["rising"]]
+    assert numbers == sorted(numbers) and len(set(numbers)) > 2 and found["falling"] == found["rising"][::-1]
+    assert found["filtered"] == ["MiniGrid Random"] and found["count"].startswith("1 of ")

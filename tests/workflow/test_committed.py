@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_influence.config import Config
-from rl_influence.publish.readme import render
+from rl_influence.publish.readme import files
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,13 +16,12 @@ def test_figures_and_tables_are_redrawn_to_the_byte(workspace):
     assert before["paper_figures/paper"]
     result = workspace.snakemake("--cores", "2", "--forceall", study="paper", entry="figures.smk")
     assert result.returncode == 0, result.stdout
-    for name, files in before.items():
+    for name, drawn in before.items():
         after = workspace.files(name)
-        assert sorted(after) == sorted(files)
-        assert [path for path in files if files[path] != after[path]] == []
+        assert sorted(after) == sorted(drawn)
+        assert [path for path in drawn if drawn[path] != after[path]] == []
 
 
-def test_readme_says_what_the_results_say():
-    config = Config(ROOT / "config/paper.yaml")
-    text = (ROOT / "README.md").read_text()
-    assert render(text, ROOT / "results/paper/tables", config) == text
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_pages_say_what_the_results_say(page):
+    assert (ROOT / page).read_text() == files(ROOT)[ROOT / page], "make regenerate"

@@ -138,17 +138,7 @@ def learned(
     parts.append(without_buffer)
     trajectory = pd.concat(parts, ignore_index=True)
 
-    starts = breakpoints(probabilities, phases)
-    rows, records = [], []
-    for phase, (first, after) in enumerate(zip(starts, [*starts[1:], len(probabilities)], strict=True), start=1):
-        shown = rounds[min((first + after - 1) // 2, len(rounds) - 1)]  # the final policy has no buffer
-        bounds = [*rounds, final.round][first], [*rounds, final.round][after - 1]
-        rows.append((phase, *bounds, shown, float(np.mean(probabilities[first:after]))))
-        snapshot = snapshots.load(directory, shown)
-        table = extreme_records(snapshot, snapshot.influence_on(target), number=number)
-        top = table[table.end == "top"]
-        seen = [snapshot.records.observations[record].tolist() for record in top["record"]]
-        records.append(top.assign(phase=phase, round=shown, observation=seen))
+    rows, records = _phases(directory, [*rounds, final.round], probabilities, target, phases, number)
     columns = ["phase", "first_round", "last_round", "shown_round", "probability"]
     order = ["round", "probability", "neighbours", "sigma", "nodes", "edges", "roughness"]
     return Learned(
@@ -164,6 +154,27 @@ def learned(
         phases=pd.DataFrame(rows, columns=columns),
         records=pd.concat(records, ignore_index=True),
     )
+
+
+def _phases(
+    directory: Path, ends: list[int], probabilities: list[float], target: FAction, phases: int, number: int
+) -> tuple[list[tuple], list[pd.DataFrame]]:
+    """Each phase with its rounds and mean probability, and its shown round's top records.
+
+    Args:
+        ends: the rounds, and the one of the final policy, which has no buffer.
+        probabilities: of the behaviour's action at each of `ends`.
+    """
+    rows, records, starts = [], [], breakpoints(probabilities, phases)
+    for phase, (first, after) in enumerate(zip(starts, [*starts[1:], len(probabilities)], strict=True), start=1):
+        shown = ends[min((first + after - 1) // 2, len(ends) - 2)]
+        rows.append((phase, ends[first], ends[after - 1], shown, float(np.mean(probabilities[first:after]))))
+        snapshot = snapshots.load(directory, shown)
+        table = extreme_records(snapshot, snapshot.influence_on(target), number=number)
+        top = table[table.end == "top"]
+        seen = [snapshot.records.observations[record].tolist() for record in top["record"]]
+        records.append(top.assign(phase=phase, round=shown, observation=seen))
+    return rows, records
 
 
 def analyse(spec: RunSpec, directory: str | Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:

@@ -21,7 +21,7 @@ from .models import FEWEST_SEEDS, CheckConfig, ClaimConfig, Claims
 from .samples import APART, Context, Needs, Sample, located, needs, sample
 from .verdicts import Verdict, conclude, is_undefined, judge
 
-CLAIM_COLUMNS = ["claim", "control_of", "statement", "source", "verdict", "settled", "floor", "ceiling"]
+CLAIM_COLUMNS = ["claim", "control_of", "title", "statement", "source", "verdict", "settled", "floor", "ceiling"]
 CLAIM_COLUMNS += [
     "reason",
     "rule",
@@ -268,6 +268,7 @@ def _claim_row(claim: ClaimConfig, outcomes: list[Outcome], used: list[Outcome])
     return {
         "claim": claim.claim,
         "control_of": claim.control_of or "",
+        "title": claim.title,
         "statement": claim.statement,
         "source": claim.source,
         "verdict": verdict.verdict,

@@ -92,6 +92,7 @@ class ClaimConfig(Closed):
 
     claim: int = Field(ge=1, description="number")
     control_of: int | None = Field(None, description="the claim that this one is a control of")
+    title: str = Field(min_length=1, max_length=60, description="the statement in ten words at most")
     statement: Text = Field(description="what the paper says, in our own words")
     source: Text = Field(description="where in the paper")
     seeds: dict[Identifier, int] = Field(min_length=1, description="environment -> planned seeds")

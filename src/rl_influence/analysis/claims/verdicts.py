@@ -70,7 +70,7 @@ def conclude(claim: ClaimConfig, cases: list[Mapping[str, list[str]]]) -> Verdic
     applicable = [case for case in cases if "not applicable" not in _all(case)]
     kinds = dict.fromkeys(("full", "part", "fails", "undecided", "open", "not applicable"), 0)
     for case in cases:
-        kinds[_kind(case)] += 1
+        kinds[case_status(case)] += 1
     if not applicable:
         return Verdict("not applicable", "not applicable", "not applicable", kinds)
     floor, ceiling = (
@@ -94,8 +94,9 @@ def _final(claim: ClaimConfig, cases: list[Mapping[str, list[str]]]) -> str:
     return "partly" if part.count("yes") >= partly else "undecided"
 
 
-def _kind(case: Mapping[str, list[str]]) -> str:
-    """What is sure of a case, whatever is missing."""
+def case_status(case: Mapping[str, list[str]]) -> str:
+    """What is sure of a case, given the outcomes of its checks by role: full, part, fails, undecided, open (runs are
+    missing that could change it) or not applicable."""
     if "not applicable" in _all(case):
         return "not applicable"
     worst, best = ({role: _closed(found, as_if) for role, found in case.items()} for as_if in ("fails", "holds"))

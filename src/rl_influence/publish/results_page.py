@@ -1,0 +1,206 @@
+"""The blocks of docs/results.md: every number behind README.md, from the committed tables of the studies."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rl_influence.analysis.curves import chosen_iif
+from rl_influence.analysis.numbers import interval, number
+from rl_influence.publish.ledger import Ledger, read_table
+
+OUTCOMES = {"f_return": "f_return", "test_return": "test return"}
+
+
+def claims_in_full(ledger: Ledger) -> str:
+    """Every claim with its rule, its verdicts and its checks."""
+    return "\n".join(_claim(ledger, number) for number in _numbers(ledger))
+
+
+def _numbers(ledger: Ledger) -> list[int]:
+    return list(ledger.verdicts[ledger.studies[-1]].index)
+
+
+def _claim(ledger: Ledger, claim: int) -> str:
+    """A claim with the verdict of each study, its rule and its checks."""
+    first = ledger.verdicts[ledger.studies[-1]].loc[claim]
+    lines = [f"### {claim}. {first['statement']}\n", f"*{first['source']}*; {first['rule']}.\n"]
+    for study in ledger.studies:
+        row = ledger.verdicts[study].loc[claim]
+        lines.append(f"* `{study}`: **{row['verdict']}** ({row['reason']})")
+    rows = []
+    for row in ledger.of(claim):
+        if row["role"] == "requires" or not row["n"]:
+            continue
+        percent = row["unit"] == "fraction"
+        rows.append(
+            {
+                "environment": row["label"],
+                "check": row["check"],
+                "role": row["role"],
+                "ours": row["text"],
+                "seeds": row["study"],
+                "null": "" if pd.isna(row["null"]) else number(row["null"], percent=percent),
+                "margin": number(row["margin"], percent=percent) if row["margin"] else "",
+                "paper": row["paper"] if pd.notna(row["paper"]) else "",
+                "inside?": row["paper_inside"] if pd.notna(row["paper_inside"]) else "",
+                "outcome": row["outcome"],
+            }
+        )
+    return "\n".join(lines) + "\n" + (f"\n{table(rows)}\n" if rows else "")
+
+
+def table(rows: list[dict]) -> str:
+    """A Markdown table; `|` in a cell is text."""
+    frame = pd.DataFrame(rows).astype(str).replace(r"\|", r"\\|", regex=True)
+    return frame.to_markdown(index=False, disable_numparse=True, tablefmt="github")
+
+
+def _each(ledger: Ledger, name: str):
+    """(study, its table) where there are rows with numbers."""
+    for study in ledger.studies:
+        path = ledger.tables(study) / f"{name}.csv"
+        frame = read_table(path) if path.exists() else pd.DataFrame()
+        frame = frame[frame["n"] > 0] if "n" in frame else frame
+        if len(frame):
+            yield study, frame
+
+
+def _labels(ledger: Ledger) -> dict[str, str]:
+    return {name: environment.label for name, environment in ledger.config.environments.items()}
+
+
+def _spread(row: dict, name: str, *, percent: bool = False, bound: str = "") -> str:
+    """value [low, high]; the columns are name, name_low, name_high (or low, high)."""
+    low, high = (row.get(f"{name}_{end}", row.get(end)) for end in ("low", "high"))
+    return interval(row[name], low, high, percent=percent, bound=bound)
+
+
+def controls(ledger: Ledger) -> str:
+    """Two methods of the same seeds that differ in one thing, or in all of them."""
+    return _contrasts(ledger, "controls")
+
+
+def heuristics(ledger: Ledger) -> str:
+    """The advantage heuristics with exact and with estimated advantages, and IIF."""
+    return _contrasts(ledger, "heuristics")
+
+
+QUANTITIES = {"rounds_saved": "rounds saved", "se_ave": "SE_ave", "mean_training_return": "mean training return"}
+
+
+def _contrasts(ledger: Ledger, name: str) -> str:
+    parts = []
+    for study, frame in _each(ledger, name):
+        rows: dict[tuple, dict] = {}
+        for row in frame[frame["quantity"].isin(QUANTITIES)].to_dict("records"):
+            key = row["environment"], row["effect"], row["contrast"]
+            place = rows.setdefault(
+                key, {"environment": _labels(ledger)[key[0]], "changes": key[1], "contrast": key[2], "n": row["n"]}
+            )
+            percent = row["quantity"] != "mean_training_return"
+            bound = "either way" if row["unreached"] else ""
+            place[QUANTITIES[row["quantity"]]] = _spread(row, "value", percent=percent, bound=bound)
+        parts.append(f"Study `{study}`:\n\n{table(list(rows.values()))}\n")
+    return "\n".join(parts)
+
+
+def levels(ledger: Ledger) -> str:
+    """Where along PPO's rise rounds are saved."""
+    parts = []
+    for study, frame in _each(ledger, "rounds_saved"):
+        rows: dict[str, dict] = {}
+        for row in frame.to_dict("records"):
+            if row["method"] == chosen_iif(ledger.config, row["environment"]):
+                label = _labels(ledger)[row["environment"]]
+                place = rows.setdefault(row["environment"], {"environment": label, "n": row["n"]})
+                head = "mean" if str(row["at"]) == "mean" else f"at {100 * float(row['at']):g} %"
+                bound = "either way" if row.get("unreached") else ""
+                place[head] = _spread(row, "rounds_saved", percent=True, bound=bound)
+        parts.append(f"Study `{study}`:\n\n{table(list(rows.values()))}\n")
+    return "\n".join(parts)
+
+
+def faithfulness(ledger: Ledger) -> str:
+    """By round and group, as it is."""
+    parts = []
+    for study, frame in _each(ledger, "faithfulness_summary"):
+        rows: dict[tuple, dict] = {}
+        for row in frame.to_dict("records"):
+            key = row["environment"], row["removal"], row["scoring"], row["outcome"]
+            place = rows.setdefault(
+                key,
+                {
+                    "environment": _labels(ledger)[key[0]],
+                    "left out": key[1],
+                    "scores": key[2],
+                    "predicts": OUTCOMES.get(key[3], key[3]),
+                    "n": row["n"],
+                },
+            )
+            low, high = (min(1.0, max(-1.0, row[f"spearman_{end}"])) for end in ("low", "high"))
+            place[f"round {row['round']}"] = f"{row['spearman']:.2f} [{low:.2f}, {high:.2f}]"
+        shown = [{name: cell for name, cell in row.items()} for row in rows.values()]
+        frame = pd.DataFrame(shown).fillna("–")
+        parts.append(f"Study `{study}`:\n\n{table(frame.to_dict('records'))}\n")
+    return "\n".join(parts)
+
+
+def null_values(ledger: Ledger) -> str:
+    """PPO against PPO."""
+    parts = []
+    for study, frame in _each(ledger, "null_values"):
+        rows = [
+            {
+                "environment": _labels(ledger)[row["environment"]],
+                "metric": row["metric"],
+                "mean": f"{row['mean']:.3g}",
+                "2.5 to 97.5 %": f"{row['low']:.3g} to {row['high']:.3g}",
+                "pairs": row["pairs"],
+            }
+            for row in frame.to_dict("records")
+        ]
+        parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
+    return "\n".join(parts)
+
+
+def power(ledger: Ledger) -> str:
+    """What each check can show."""
+    names = {"holds_if_paper": "holds, if paper", "fails_if_none": "fails, if none", "holds_if_none": "holds, if none"}
+    rows = []
+    study = ledger.studies[-1]
+    for row in read_table(ledger.tables(study) / "claims_power.csv").to_dict("records"):
+        if pd.isna(row["sd"]) or row["role"] == "beside":
+            continue
+        cells = {"claim": row["claim"], "environment": _labels(ledger).get(row["environment"], row["environment"])}
+        cells |= {"check": row["check"], "planned": row["planned"]}
+        cells |= {words: "" if pd.isna(row[name]) else f"{row[name]:.0%}" for name, words in names.items()}
+        cells |= {"detectable": f"{row['detectable']:.3g}"}
+        cells |= {w: "" if pd.isna(row[c]) else f"{row[c]:g}" for c, w in SEEDS.items()}
+        rows.append(cells)
+    return f"Study `{study}`:\n\n{table(rows)}\n"
+
+
+SEEDS = {"seeds_to_hold": "seeds to hold", "seeds_to_fail": "seeds to fail"}
+
+
+def multiplicity(ledger: Ledger) -> str:
+    """What counting many checks does."""
+    frame = read_table(ledger.tables(ledger.studies[-1]) / "claims_multiplicity.csv")
+    rows = [
+        {
+            "claim": row["claim"],
+            "checks": row["checks"],
+            "false holds": f"{row['false_holds']:.2f}",
+            "replicated, if true": f"{row['replicated_if_true']:.0%}",
+            "if all had to hold": f"{row['all_if_true']:.0%}",
+        }
+        for row in frame.to_dict("records")
+    ]
+    checks, false = frame["checks"].sum(), frame["false_holds"].sum()
+    return f"{table(rows)}\n\nOver all claims: {checks} checks, of which {false:.1f} hold by chance if nothing is true."
+
+
+BLOCKS = {
+    make.__name__: make
+    for make in (claims_in_full, controls, levels, heuristics, faithfulness, null_values, power, multiplicity)
+}

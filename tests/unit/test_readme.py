@@ -1,0 +1,75 @@
+"""What the pages say of the results: which study speaks for an environment, blocks that are there, sizes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rl_influence.publish.ledger import Ledger
+from rl_influence.publish.readme import BLOCKS, PAGES, render
+from rl_influence.publish.results_page import table
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The committed tables of the study `paper`, and its catalogue."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    shutil.copytree(ROOT / "results/paper/tables", tmp_path / "results/paper/tables")
+    return tmp_path
+
+
+def confirm(root: Path, change) -> Ledger:
+    """A ledger with a study `confirm` whose tables are the paper's, changed by `change(checks)`."""
+    folder = root / "results/confirm/tables"
+    shutil.copytree(root / "results/paper/tables", folder)
+    checks = pd.read_csv(folder / "claims_checks.csv")
+    change(checks)
+    checks.to_csv(folder / "claims_checks.csv", index=False)
+    return Ledger(root)
+
+
+def test_the_confirmatory_study_speaks_where_it_is_complete(root):
+    def other_value(checks):
+        checks.loc[(checks["claim"] == 1) & (checks["environment"] == "frozenlake"), "value"] = 0.123
+
+    (row,) = [r for r in confirm(root, other_value).of(1, role="decides") if r["environment"] == "frozenlake"]
+    assert row["value"] == 0.123 and row["study"] == "confirm"
+
+
+def test_the_explored_seeds_speak_where_it_is_not(root):
+    def incomplete(checks):
+        mine = (checks["claim"] == 1) & (checks["environment"] == "frozenlake")
+        checks.loc[mine, ["outcome", "value", "n"]] = ["incomplete", 0.123, 2]
+
+    (row,) = [r for r in confirm(root, incomplete).of(1, role="decides") if r["environment"] == "frozenlake"]
+    assert row["study"] == "paper" and row["value"] != 0.123
+
+
+def test_every_block_is_made_and_none_is_unknown(root):
+    ledger = Ledger(root)
+    whole = "".join(f"<!-- {name} -->\nold\n<!-- end -->\n" for name in BLOCKS)
+    text = render(whole, BLOCKS, ledger)
+    assert "old" not in text and render(text, BLOCKS, ledger) == text
+    for wrong in (whole.replace("<!-- claims -->", "<!-- clams -->"), whole.partition("<!-- end -->")[2]):
+        with pytest.raises(ValueError, match="the page has the blocks"):
+            render(wrong, BLOCKS, ledger)
+
+
+def test_a_cell_may_hold_a_bar():
+    assert table([{"a": "|x|", "b": "01"}]).splitlines()[-1] == r"| \|x\| | 01  |"
+
+
+def test_the_first_page_is_short():
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120 and len(re.findall(r"\w+", re.sub(r"[|`].*", "", text))) <= 1300
+
+
+def test_each_page_has_its_blocks():
+    for name, blocks in PAGES.items():
+        assert sorted(re.findall(r"<!-- (?!end )(\w+) -->", (ROOT / name).read_text())) == sorted(blocks)
