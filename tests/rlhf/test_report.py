@@ -25,8 +25,9 @@ def test_a_block_shows_what_the_tables_hold(tmp_path):
     folder = tmp_path / "results/rlhf_fast/tables"
     folder.mkdir(parents=True)
     missing = CURVES[["method", "seed"]].drop_duplicates().assign(reason="not there")[:1]
-    makers = (tables.per_seed, tables.table_6, tables.ends, tables.progress)
-    for name, table in zip(tables.TABLES[1:], [*(make(CURVES) for make in makers), missing], strict=True):
+    seeds = tables.per_seed(CURVES, "rlhf_fast")
+    makers = (tables.table_6, tables.ends, tables.progress)
+    for name, table in zip(tables.TABLES[1:], [seeds, *(make(CURVES) for make in makers), missing], strict=True):
         table.to_csv(folder / f"{name}.csv", index=False)
     text = report.results(study, tmp_path)
     assert "| PPO | 2 | 7.00 ± 0.00 | 0.200 ± 0.000 |" in text

@@ -176,3 +176,16 @@ def test_a_minibatch_whose_ratio_explodes_is_skipped(make_spec):
     trainer = Trainer(make_spec(selection={"kind": "all"}, ppo={"max_ratio": 1.0001, "minibatch_size": 1}))
     row = trainer.train_round(no_clock)
     assert row["skipped"] > 0 and row["skipped"] + row["updates"] == 12
+
+
+@pytest.mark.parametrize("kind", ["gpt_neo", "llama"])
+def test_a_frozen_model_in_bfloat16_trains_an_adapter_in_float32(make_spec, kind):
+    trainer = Trainer(make_spec(kind, model={"dtype": "bfloat16"}))
+    frozen = [p for p in trainer.policy.parameters() if not p.requires_grad]
+    assert {p.dtype for p in frozen} == {torch.bfloat16} and {p.dtype for p in trainer.trained} == {torch.float32}
+    moved(trainer, 0.1)
+    row = trainer.train_round(no_clock)
+    assert 0 < row["sequences_kept"] < 6 and row["displacement"] > 0
+    reference = moved(Trainer(make_spec(kind)), 0.1)
+    expected = reference.influence(trainer.batch, trainer.validation)
+    assert np.corrcoef(trainer.scores, expected)[0, 1] > 0.9

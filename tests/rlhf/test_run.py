@@ -101,7 +101,7 @@ def test_results_of_other_settings_and_altered_ones_are_refused(make_spec, tmp_p
 def test_the_committed_studies_are_sound():
     for name, methods, seeds, rounds in (
         ("rlhf_fast", {"ppo", "iif", "iif_token", "random", "ppo_matched_updates"}, 5, 60),
-        ("rlhf_study", {"ppo", "iif"}, 2, 25),
+        ("rlhf_study", {"ppo", "iif"}, 3, 25),
         ("rlhf_paper", {"ppo", "iif", "iif_token", "iif_as_published"}, 3, 200),
     ):
         study = load_study(ROOT / f"config/{name}.yaml")

@@ -46,21 +46,21 @@ CURVES = made_up(
 
 
 def test_runs_are_compared_with_ppos_best_of_their_seed():
-    table = tables.per_seed(CURVES).set_index(["method", "seed"])
+    table = tables.per_seed(CURVES, "rlhf_fast").set_index(["method", "seed"])
     assert table.loc[("ppo", 5), ["rounds_to_best", "best_reached", "time_to_best_s"]].tolist() == [4, 1, 20.0]
     assert table.loc[("iif", 5), ["rounds_to_best", "best_reached", "time_to_best_s"]].tolist() == [3, 1, 11.25]
     assert table.loc[("iif", 6), ["rounds_to_best", "best_reached", "time_to_best_s"]].tolist() == [6, 0, 22.5]
     assert table["dropped_share"].tolist() == [0, 0.5, 0, 0.5]
     assert table["optimise_s"].tolist() == [4, 2, 4, 2]
     assert table.loc[("ppo", 5), "ppo_rise"] == pytest.approx(np.mean([1, 2, 5, 4, 4]))
-    assert set(table["environment"]) == {"rlhf"}
+    assert set(table["environment"]) == {"rlhf_fast"}
 
 
 def test_rewards_at_equal_kl_lie_between_rounds():
     assert tables.at_first(np.array([0.0, 2, 4, 3, 8]), np.array([0.0, 1, 5, 6, 7]), 3.0) == pytest.approx(3.0)
     assert tables.at_first(np.array([0.0, 2]), np.array([0.0, 1]), 9.0) == 1.0
     assert tables.at_first(np.array([4.0, 5]), np.array([3.0, 1]), 2.0) == 3.0
-    table = tables.per_seed(CURVES).set_index(["method", "seed"])
+    table = tables.per_seed(CURVES, "rlhf_fast").set_index(["method", "seed"])
     assert table.loc[("iif", 5), "equal_kl"] == pytest.approx(np.mean([2, 4, 6, 8, 10]))
     assert table.loc[("iif", 5), "reward_at_equal_kl"] == 5.0
 

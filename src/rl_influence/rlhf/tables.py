@@ -54,7 +54,7 @@ def load(study: Study, root: str | Path = ".") -> tuple[pd.DataFrame, pd.DataFra
     return pd.concat(parts, ignore_index=True), pd.DataFrame(missing, columns=["method", "seed", "reason"])
 
 
-def per_seed(curves: pd.DataFrame) -> pd.DataFrame:
+def per_seed(curves: pd.DataFrame, study: str) -> pd.DataFrame:
     """Every run against the PPO run of its seed: the first round in which its mean reward reaches PPO's best.
 
     A run that never does has its whole budget there, and `best_reached` 0.
@@ -72,7 +72,7 @@ def per_seed(curves: pd.DataFrame) -> pd.DataFrame:
         batch = run["sequences"].iloc[0]
         rows.append(
             {
-                "environment": "rlhf",
+                "environment": study,
                 "method": method,
                 "seed": seed,
                 "dropped_share": float(1 - (run["sequences_kept"] / batch).mean()),
@@ -185,7 +185,7 @@ def write(study: Study, root: str | Path = ".") -> Path:
     """Writes a study's tables to `results/<study>/tables`."""
     curves, missing = load(study, root)
     folder = Path(root) / "results" / study.study / "tables"
-    made = (curves, per_seed(curves), table_6(curves), ends(curves), progress(curves), missing)
+    made = (curves, per_seed(curves, study.study), table_6(curves), ends(curves), progress(curves), missing)
     for name, table in zip(TABLES, made, strict=True):
         write_atomic(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
     return folder
