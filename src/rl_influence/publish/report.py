@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, MARKS, VERDICTS, number_text
-from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
+from rl_influence.analysis.curves import VERSIONS, runs_behind
 from rl_influence.analysis.registry import ANALYSIS_OF, LISTS, study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
@@ -30,7 +30,7 @@ from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.tables import SHOWN, WORDS, readable
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import package_versions
-from rl_influence.runs.store import ResultError
+from rl_influence.runs.store import ResultError, Results
 
 TEMPLATES = Path(__file__).parent / "templates"
 FOLDERS = (  # table -> its folder
@@ -87,7 +87,7 @@ def render(config: Config, root: Path, source: str | Path | None = None) -> str:
             made_with=", ".join(f"{name} {version}" for name, version in package_versions().items()),
             missing=_grid(readable(missing, config)),
             analyses=_grid(readable(tables.get("missing_analyses", pd.DataFrame()), config)),
-            leftover=leftover_runs(config, root),
+            leftover=Results(root).leftover(config),
             runs=_grid(readable(runs.assign(fingerprint=runs["fingerprint"].str[:16]), config)),
             **_assets(),
         )
