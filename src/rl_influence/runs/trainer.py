@@ -25,7 +25,7 @@ from rl_influence.ppo.rollout import collect
 from rl_influence.runs import snapshots
 from rl_influence.runs.diagnostics import Watch
 from rl_influence.runs.store import TIMING_COLUMNS
-from rl_influence.selection import needs_scores, needs_true_advantages, score, select
+from rl_influence.selection import needs_scores, needs_true_advantages, score, score_again, select
 
 
 class Trainer:
@@ -80,18 +80,26 @@ class Trainer:
             watch.begin(self.records)
             with clock("influence_s"):
                 self.scores = true = None
+                scoring = stream("scoring")
                 if needs_true_advantages(spec):
                     true = exact_record_advantages(
                         self.model, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
                     )
                 if needs_scores(spec):
-                    self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
+                    self.scores = score(self.records, self.policy, spec.ppo, scoring)
                     if not np.isfinite(self.scores).all():
                         raise TrainingError("influence scores are not finite")
-                self.selection = select(spec, self.records, self.scores, stream("selection"), true)
+                self.selection = select(
+                    spec,
+                    self.records,
+                    self.scores,
+                    stream("selection"),
+                    true,
+                    lambda: score_again(self.records, self.policy, spec.ppo, scoring),
+                )
             with clock("optimise_s"):
                 epochs = self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
-                for step in self.learner.steps(self.records, epochs):
+                for step in self.learner.steps(self.records, epochs, self.selection.weights):
                     watch.note(step)
                 if not np.isfinite(self.learner.parameters.vector).all():
                     raise TrainingError(f"update {watch.updates}: parameters are not finite")
