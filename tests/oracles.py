@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -199,6 +200,16 @@ def tracin(policy, records, f, steps, *, clip_range=0.2, normalize=True, weight_
             term = float(direction @ gradient(policy, objective))
             scores[int(i)] += term * step.learning_rate if weight_by_learning_rate else term
     return scores
+
+
+# --- selection --------------------------------------------------------------------------------------------------------
+
+
+def kept(scores: list[float], percent: float) -> list[int]:
+    """IIF's filter in exact arithmetic."""
+    negative = sorted((value, index) for index, value in enumerate(scores) if value < 0)
+    dropped = negative[: int(Fraction(percent) / 100 * len(negative))]
+    return [index for index in range(len(scores)) if index not in {i for _, i in dropped}]
 
 
 # --- diagnostics of a round ------------------------------------------------------------------------------------------

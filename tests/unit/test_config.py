@@ -283,7 +283,7 @@ BAD_VALUES = [
     *((FROZENLAKE, "drop_percent", p, "") for p in (0, -1, 100.1, float("nan"), True, "chosen")),
     (METHODS, "iif_p50.selection.drop_percent", None, "selection influence needs drop_percent"),
     (METHODS, "ppo.selection.drop_percent", 50, "selection all takes no drop_percent"),
-    (METHODS, "ppo.selection.priority_exponent", 0.6, "priority_exponent belongs to selection td_error"),
+    (METHODS, "ppo.selection.priority_exponent", 0.6, "selection all takes no priority_exponent"),
     (METHODS, "ppo.selection.updates", "as_influence", "updates as_influence needs drop_percent"),
     (METHODS, "ppo.selection.updates", "as_all", "what selection all does anyway"),
     (METHODS, "random.selection.updates", "as_influence", "what selection random does anyway"),

@@ -8,10 +8,11 @@ import pytest
 from rl_influence.analysis.diagnosis import true_advantages
 from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, RunSpec, parse
 from rl_influence.ppo.records import Records
+from rl_influence.rules import drop_by_advantage
 from rl_influence.runs import snapshots, training
 from rl_influence.runs.check import check_environment
 from rl_influence.runs.training import Clock, Trainer
-from rl_influence.selection import drop_by_advantage, select
+from rl_influence.selection import select
 from synthetic import CATALOGUE
 
 CONFIG = Config(CATALOGUE / "config.yaml")
@@ -33,7 +34,9 @@ def test_a_run_drops_what_an_analysis_of_its_snapshots_finds(environment, method
     for k in range(3):
         snapshot = snapshots.load(tmp_path, k)
         true = true_advantages(snapshot, "exact")
-        expected = drop_by_advantage(snapshot.records.advantages, true, 0.5, heuristic=method.removesuffix("_exact"))
+        expected = drop_by_advantage(
+            snapshot.records.advantages, true, 0.5, by={"1": "gap", "2": "product"}[method[11]]
+        )
         assert snapshot.selection.kept.tolist() == expected.tolist()
         dropped += len(true) - len(expected)
         within_an_episode |= len(snapshot.episode_actions) > 0
