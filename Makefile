@@ -47,10 +47,10 @@ faults: $(READY)
 	$(BIN)/python -m benchmarks.faults
 
 resume: $(READY)
-	$(BIN)/python workflow/scripts/resume.py --cores $(CORES) --configfile $(CONFIG)
+	$(BIN)/rl-influence resume --cores $(CORES) --configfile $(CONFIG)
 
 resume-slurm: $(READY)
-	$(BIN)/python workflow/scripts/resume.py --profile workflow/profiles/slurm --configfile $(CONFIG)
+	$(BIN)/rl-influence resume --profile workflow/profiles/slurm --configfile $(CONFIG)
 
 lint: .venv-dev/ready
 	.venv-dev/bin/ruff check .

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rl_influence import cli
+
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
-TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+TARGETS = " ".join(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)).split()
 DOCUMENTS = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -28,10 +30,10 @@ def recipe(folder: Path, *arguments: str) -> list[list[str]]:
 
 
 def typed_commands() -> list[str]:
-    """Lines of the documents' code blocks that call snakemake or make."""
+    """Lines of the documents' code blocks that call snakemake, make or our own program."""
     blocks = [block for path in DOCUMENTS for block in re.findall(r"^```\w*\n(.*?)^```", path.read_text(), re.M | re.S)]
-    lines = (line.split(" #")[0].strip() for block in blocks for line in block.splitlines())
-    return list(dict.fromkeys(line for line in lines if re.match(r"(snakemake|make) ", line) and "..." not in line))
+    lines = dict.fromkeys(line.split(" #")[0].strip() for block in blocks for line in block.splitlines())
+    return [line for line in lines if re.match(r"(snakemake|make|rl-influence) ", line) and "..." not in line]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +58,11 @@ def check(clone, words: list[str]) -> None:
     elif program == "python" and arguments[0] == "-m":
         assert find_spec(arguments[1]), words
     elif program == "python":
-        assert (clone.path / arguments[0]).exists(), words
-    else:
-        assert words[:2] == ["rm", "-rf"] and words[2:] in ([".venv"], [".venv-dev"], [".venv-rlhf"]), words
+        assert (ROOT / arguments[0]).exists(), words
+    elif program == "rl-influence":
+        assert cli.parser().parse_args(arguments).function  # what it refuses ends the test
+    else:  # of environments of their own
+        assert words[:2] == ["rm", "-rf"] or any(word.startswith(".venv-dev/bin/") for word in words), words
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -73,7 +73,10 @@ FIGURES = [f"{DRAWN}/{name}.{kind}" for name in WANTED.figures for kind in ("pdf
 REPORT = f"report/{STUDY.study}.html"
 
 # What jobs read that are about all runs.
-WHOLE_STUDY = {"study": {key: config[key] for key in config if key not in ("figures", "tables")}, "folder": str(STUDY.folder)}
+WHOLE_STUDY = {
+    "study": {key: config[key] for key in config if key not in ("figures", "tables")},
+    "folder": str(STUDY.folder),
+}
 CATALOGUE = [
     STUDY.folder / "methods.yaml",
     STUDY.folder / "paper_reported.yaml",
