@@ -1,5 +1,6 @@
 """Every command that the Makefile and the documents tell a user to type is one that works."""
 
+import os
 import re
 import shlex
 import shutil
@@ -87,6 +88,15 @@ def test_a_path_with_a_space_is_refused_in_one_line_before_anything_is_installed
         done = make(folder, target)
         assert done.returncode == 2 and done.stdout == ""
         assert done.stderr.count("\n") == 1 and "has a space" in done.stderr and str(folder) in done.stderr
+
+
+def test_a_home_that_cannot_be_written_gives_snakemake_another_place_for_its_caches(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "show.mk").write_text("include Makefile\nshow:\n\t@echo cache=$$XDG_CACHE_HOME\n")
+    for home, cache in (("/dev/null/home", f"{tmp_path}/.snakemake/cache"), (str(tmp_path), "")):
+        command, variables = ["make", "--file", "show.mk", "show"], {"PATH": os.environ["PATH"], "HOME": home}
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        assert done.stdout == f"cache={cache}\n", done.stderr
 
 
 def test_documents_have_commands():
