@@ -1,5 +1,5 @@
 # make replicate   train the quick study and draw its tables and figures   (config/config.yaml)
-# make figures     redraw the study `paper` from its committed results     (config/paper.yaml)
+# make figures     redraw the studies that are committed from their results (config/paper.yaml)
 # make report      one HTML file with the verdicts and every table and figure (report/<study>.html), from results that are
 #                  there; CONFIG=config/config.yaml for the quick study (which make replicate also leaves)
 # make test        the quick tests; make test SLOW=1 runs all of them
@@ -16,9 +16,15 @@ ifneq ($(words $(CURDIR)),1)
 $(error the path of this folder has a space, with which Snakemake starts no job: $(CURDIR); move the folder)
 endif
 
+# Snakemake and matplotlib keep caches below HOME, which not every machine lets one write.
+ifeq ($(shell test -w "$$HOME" && echo writable),)
+export XDG_CACHE_HOME ?= $(CURDIR)/.snakemake/cache
+endif
+
 PYTHON ?= python3
 CORES  ?= all
 CONFIG ?= config/config.yaml
+STUDIES := paper
 BIN    := .venv/bin
 READY  := .venv/ready
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
@@ -30,8 +36,10 @@ export PYTHONHASHSEED := 0
 replicate: $(READY)
 	$(SNAKEMAKE) --configfile $(CONFIG)
 
-figures: $(READY)
-	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile config/paper.yaml --forceall
+figures: $(STUDIES:%=figures-%)
+
+figures-%: $(READY)
+	$(SNAKEMAKE) --snakefile workflow/figures.smk --configfile config/$*.yaml --forceall
 
 report: CONFIG = config/paper.yaml
 report: $(READY)
@@ -47,10 +55,10 @@ faults: $(READY)
 	$(BIN)/python -m benchmarks.faults
 
 resume: $(READY)
-	$(BIN)/python workflow/scripts/resume.py --cores $(CORES) --configfile $(CONFIG)
+	$(BIN)/rl-influence resume --cores $(CORES) --configfile $(CONFIG)
 
 resume-slurm: $(READY)
-	$(BIN)/python workflow/scripts/resume.py --profile workflow/profiles/slurm --configfile $(CONFIG)
+	$(BIN)/rl-influence resume --profile workflow/profiles/slurm --configfile $(CONFIG)
 
 lint: .venv-dev/ready
 	.venv-dev/bin/ruff check .

@@ -20,6 +20,19 @@ STOPPED, INTERRUPTED = 143, 130  # 128 + SIGTERM or SIGINT, as a shell reports t
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. What a user can mend is one line on stderr and exit code 1."""
+    options = parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"rl-influence: {message}", file=sys.stderr, flush=True)
+            options.function(options)
+    except (ConfigError, ResultError, OSError) as error:
+        fail(error)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command continues after the last saved round", INTERRUPTED)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options; what is parsed has `function`, to be called with it."""
     parser = argparse.ArgumentParser(prog="rl-influence", description=__doc__)
     parser.add_argument("--version", action="version", version=f"rl-influence {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -66,15 +79,16 @@ def main(arguments: list[str] | None = None) -> None:
     for command, function in ((check, _check), (merge, _merge)):
         command.add_argument("--config", type=Path, default="config/config.yaml", help="default: %(default)s")
         command.set_defaults(function=function)
-    options = parser.parse_args(arguments)
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: print(f"rl-influence: {message}", file=sys.stderr, flush=True)
-            options.function(options)
-    except (ConfigError, ResultError, OSError) as error:
-        fail(error)
-    except KeyboardInterrupt:
-        fail("interrupted; the same command continues after the last saved round", INTERRUPTED)
+    resume = commands.add_parser(
+        "resume",
+        help="go on after snakemake itself was killed: stop its jobs, unlock the folder, start it again",
+        usage="rl-influence resume ARGUMENT ...",
+        prefix_chars="\0",  # all that follows is snakemake's
+        add_help=False,
+    )
+    resume.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="those that snakemake had")
+    resume.set_defaults(function=_resume)
+    return parser
 
 
 def fail(error: Exception | str, code: int = 1) -> NoReturn:
@@ -209,6 +223,15 @@ def _merge(options: argparse.Namespace) -> None:
         refused += len(merged.conflicts) + len(merged.damaged)
     if refused:
         fail(f"{refused} runs were not taken: conflicts (ours are kept) and damaged ones, see above")
+
+
+def _resume(options: argparse.Namespace) -> None:
+    from rl_influence.resume import ResumeError, resume
+
+    try:
+        resume(options.arguments)
+    except ResumeError as error:
+        fail(error)
 
 
 def _whole_number(name: str, text: str) -> int:

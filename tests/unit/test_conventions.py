@@ -40,6 +40,14 @@ def test_the_container_copies_what_is_there():
     assert "requirements.lock" in text and re.search(r"^FROM python:3\.\d+", text, re.M)
 
 
+def test_the_workflow_catalogue_finds_what_it_asks_for():
+    """A Snakefile, a README of the configuration, and how it is used."""
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"} and usage["report"] is True
+    assert (ROOT / "workflow/Snakefile").exists() and (ROOT / "config/README.md").exists()
+    assert 'report: "../report/workflow.rst"' in (ROOT / "workflow/rules/report.smk").read_text()
+
+
 def test_every_page_of_the_documentation_is_in_its_contents():
     nav = re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text())
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}

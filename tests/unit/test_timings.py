@@ -3,8 +3,10 @@
 import pandas as pd
 import pytest
 
-from rl_influence.config import load_run_spec
+from rl_influence.analysis.runtimes import timed
+from rl_influence.config import Config, ConfigError, load_run_spec
 from rl_influence.runs import timings
+from synthetic import CATALOGUE
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,23 @@ def test_the_table(specs, tmp_path, monkeypatch):
         and len(table["code"][0]) == 12
         and lines == ["frozenlake: 2 x 1 rounds of ppo, iif_p50"]
     )
+
+
+def study(*names: str) -> Config:
+    grid = [{"environments": ["acrobot"], "methods": ["ppo"], "seeds": [0]}]
+    return Config({"study": "s", "grid": grid, "timings": list(names)}, CATALOGUE)
+
+
+def test_ppo_and_iif_at_the_environments_own_p_are_timed():
+    """In environments that need not be in the grid."""
+    specs = timed(study("minigrid", "frozenlake"))
+    kinds = {name: {s.selection.kind: s.selection.drop_percent for s in specs[name].values()} for name in specs}
+    assert kinds == {"minigrid": {"all": None, "influence": 12.5}, "frozenlake": {"all": None, "influence": 50}}
+    assert list(specs["frozenlake"])[0] == "ppo" and timed(study()) == {}
+
+
+def test_an_unknown_environment_is_named():
+    with pytest.raises(
+        ConfigError, match="config: timings: unknown environment 'frozenlke', did you mean 'frozenlake'"
+    ):
+        timed(study("frozenlke"))

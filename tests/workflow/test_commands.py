@@ -1,5 +1,6 @@
 """Every command that the Makefile and the documents tell a user to type is one that works."""
 
+import os
 import re
 import shlex
 import shutil
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rl_influence import cli
+
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
-TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+TARGETS = " ".join(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)).split()
 DOCUMENTS = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -28,10 +31,10 @@ def recipe(folder: Path, *arguments: str) -> list[list[str]]:
 
 
 def typed_commands() -> list[str]:
-    """Lines of the documents' code blocks that call snakemake or make."""
+    """Lines of the documents' code blocks that call snakemake, make or our own program."""
     blocks = [block for path in DOCUMENTS for block in re.findall(r"^```\w*\n(.*?)^```", path.read_text(), re.M | re.S)]
-    lines = (line.split(" #")[0].strip() for block in blocks for line in block.splitlines())
-    return list(dict.fromkeys(line for line in lines if re.match(r"(snakemake|make) ", line) and "..." not in line))
+    lines = dict.fromkeys(line.split(" #")[0].strip() for block in blocks for line in block.splitlines())
+    return [line for line in lines if re.match(r"(snakemake|make|rl-influence) ", line) and "..." not in line]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +59,11 @@ def check(clone, words: list[str]) -> None:
     elif program == "python" and arguments[0] == "-m":
         assert find_spec(arguments[1]), words
     elif program == "python":
-        assert (clone.path / arguments[0]).exists(), words
-    else:
-        assert words[:2] == ["rm", "-rf"] and words[2:] in ([".venv"], [".venv-dev"], [".venv-rlhf"]), words
+        assert (ROOT / arguments[0]).exists(), words
+    elif program == "rl-influence":
+        assert cli.parser().parse_args(arguments).function  # what it refuses ends the test
+    else:  # of environments of their own
+        assert words[:2] == ["rm", "-rf"] or any(word.startswith(".venv-dev/bin/") for word in words), words
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -83,6 +88,15 @@ def test_a_path_with_a_space_is_refused_in_one_line_before_anything_is_installed
         done = make(folder, target)
         assert done.returncode == 2 and done.stdout == ""
         assert done.stderr.count("\n") == 1 and "has a space" in done.stderr and str(folder) in done.stderr
+
+
+def test_a_home_that_cannot_be_written_gives_snakemake_another_place_for_its_caches(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "show.mk").write_text("include Makefile\nshow:\n\t@echo cache=$$XDG_CACHE_HOME\n")
+    for home, cache in (("/dev/null/home", f"{tmp_path}/.snakemake/cache"), (str(tmp_path), "")):
+        command, variables = ["make", "--file", "show.mk", "show"], {"PATH": os.environ["PATH"], "HOME": home}
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        assert done.stdout == f"cache={cache}\n", done.stderr
 
 
 def test_documents_have_commands():

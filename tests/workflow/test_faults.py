@@ -19,6 +19,7 @@ STUDY = {
     "tables": ["efficiency"],
 }
 TARGET = "results/faults/tables/efficiency.csv"  # reports and figures come from tables, and take longer
+RESUME = ("-m", "rl_influence", "resume")
 ARGUMENTS = (TARGET, "--cores", "2", "--configfile", "config/faults.yaml")
 
 
@@ -56,7 +57,7 @@ def test_snakemake_killed_again_and_again_ends_with_the_same_bytes(undisturbed, 
         except subprocess.TimeoutExpired:
             process.kill()
         process.communicate()
-        command = ("workflow/scripts/resume.py",)
+        command = RESUME
     finish(workspace, *command)
     assert outputs(workspace) == outputs(reference) != {}
     assert "Nothing to be done" in finish(workspace, "-m", "snakemake")
@@ -85,7 +86,7 @@ def test_a_second_pipeline_in_the_folder_is_refused_and_changes_nothing(undistur
         assert first.poll() is None
         time.sleep(0.02)
     second = workspace.snakemake("--cores", "2", "--", TARGET, study="faults")
-    third = workspace.start("workflow/scripts/resume.py", *ARGUMENTS)
+    third = workspace.start(*RESUME, *ARGUMENTS)
     refusal, _ = third.communicate()
     output, _ = first.communicate(timeout=600)
     assert second.returncode == 1 and "cannot be locked" in second.stdout and "Traceback" not in second.stdout

@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 import yaml
 
 STUDY = {
     "study": "one",
     "grid": [{"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0], "rounds": 1}],
-    "figures": ["fig_claims"],
+    "figures": ["fig_claims", "fig06_efficiency"],  # of the second there is nothing to draw
     "tables": ["efficiency"],
 }
 LOOK = ("--dry-run", "--lint", "--unlock", "--summary", "--dag", "--rulegraph", "--list-rules")
@@ -180,7 +181,9 @@ rule all:
 @pytest.mark.slow
 def test_as_a_module_of_another_workflow(checkout, tmp_path):
     (tmp_path / "Snakefile").write_text(MODULE.format(checkout=checkout.path))
-    (tmp_path / "lab.yaml").write_text(yaml.safe_dump({"influence": STUDY | {"study": "lab"}}))
+    study = STUDY | {"study": "lab", "timings": ["frozenlake"]}
+    (tmp_path / "lab.yaml").write_text(yaml.safe_dump({"influence": study}))
     result = call(tmp_path, "--cores", "1")
     assert result.returncode == 0, result.stdout
     assert (tmp_path / "report/lab.html").stat().st_size > 10_000
+    assert pd.read_csv(tmp_path / "results/lab/timings/timings.csv")["method"].nunique() == 2

@@ -24,6 +24,7 @@ STUDY = {
     "figures": ["fig06_returns"],
     "tables": ["efficiency"],
 }
+RESUME = ("-m", "rl_influence", "resume")
 SUBMIT = ("--profile", "workflow/profiles/slurm")
 SUBMIT += ("--slurm-init-seconds-before-status-checks=5", "--latency-wait=5")
 
@@ -177,7 +178,7 @@ def test_snakemake_itself_is_killed(local, remote, one_run):
         process.kill()
         process.wait()
     [orphan] = jobs(remote, "--states=running")
-    output = ended(remote.start("workflow/scripts/resume.py", "--configfile", "config/slurm.yaml", *SUBMIT, one_run))
+    output = ended(remote.start(*RESUME, one_run, "--configfile", "config/slurm.yaml", *SUBMIT))
     assert f"cancelling 1 jobs: {orphan['id']}" in output
     [manifest] = manifests(remote).values()
     assert manifest["resumed"] == 1 and differing(remote, local) == []

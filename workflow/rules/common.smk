@@ -8,6 +8,7 @@ from snakemake.exceptions import WorkflowError
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, load_claims
 from rl_influence.analysis.registry import analysis_directory, check_analyses, study_tables
+from rl_influence.analysis.runtimes import timed
 from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
 from rl_influence.config import Config, ConfigError, read_yaml
 from rl_influence.publish.latex import check_printed
@@ -47,6 +48,7 @@ with in_one_line():
     check_analyses(STUDY)
     figures.check(STUDY)
     check_printed(STUDY)
+    TIMED = timed(STUDY)
     READ_BY_CLAIMS = [*load_claims(STUDY.folder).tables, "missing_runs", "missing_analyses"]
 
 RESULTS, DRAWN, LOGS = (f"{folder}/{STUDY.study}" for folder in ("results", "paper_figures", "logs"))
@@ -62,14 +64,19 @@ for analysis in STUDY.analyses:
 CURVE_TABLES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
 ANALYSIS_TABLES = {name: f"{RESULTS}/tables/{name}.csv" for name in study_tables(STUDY)}
 CLAIMS = {name: f"{RESULTS}/tables/{name}.csv" for name in CLAIM_TABLES}
-TABLES = CURVE_TABLES | ANALYSIS_TABLES | CLAIMS
+TIMINGS = f"{RESULTS}/timings/timings.csv"
+MEASURED = {"timings": TIMINGS} if TIMED and (CAN_TRAIN or os.path.exists(TIMINGS)) else {}
+TABLES = CURVE_TABLES | ANALYSIS_TABLES | MEASURED | CLAIMS
 JUDGED = {name: TABLES[name] for name in READ_BY_CLAIMS if name in TABLES}
 PRINTED = [f"{DRAWN}/{name}.tex" for name in WANTED.tables]
 FIGURES = [f"{DRAWN}/{name}.{kind}" for name in WANTED.figures for kind in ("pdf", "png")]
 REPORT = f"report/{STUDY.study}.html"
 
 # What jobs read that are about all runs.
-WHOLE_STUDY = {"study": {key: config[key] for key in config if key not in ("figures", "tables")}, "folder": str(STUDY.folder)}
+WHOLE_STUDY = {
+    "study": {key: config[key] for key in config if key not in ("figures", "tables")},
+    "folder": str(STUDY.folder),
+}
 CATALOGUE = [
     STUDY.folder / "methods.yaml",
     STUDY.folder / "paper_reported.yaml",

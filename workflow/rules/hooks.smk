@@ -67,4 +67,7 @@ onsuccess:
 
 
 onerror:
-    print(f"Not all of it was done: the lines above say why, logs are in {LOGS}/, and the same command goes on.", flush=True)
+    print(
+        f"Not all of it was done: the lines above say why, logs are in {LOGS}/, and the same command goes on.",
+        flush=True,
+    )

@@ -10,10 +10,10 @@ rule train:
         f"{LOGS}/train/{JOB}.log",
     benchmark:
         f"{LOGS}/train/{JOB}.tsv"
-    conda:
-        "../../environment.yml"
     group:
         lambda wildcards: f"train_{wildcards.environment}"
+    conda:
+        "../../environment.yml"
     threads: 1
     resources:
         mem_mb=lambda wildcards, attempt: 1500 * attempt,

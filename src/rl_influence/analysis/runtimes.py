@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from rl_influence.config import Config, ConfigError, RunSpec, choose
+
 from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, reference_method
 from .groups import Rounds, expected_seeds, paper_columns, rounds_by_run
 from .reported import Reported
@@ -32,6 +34,24 @@ TABLE_5 = [  # quantity, whose, column of runtimes_per_seed
     ("matching_peak_with_sampling_s", "iif", "matching_peak_with_sampling_s"),
     ("rt_peak_with_sampling", "iif", "rt_peak_with_sampling"),
 ]
+
+
+def timed(config: Config) -> dict[str, dict[str, RunSpec]]:
+    """Environment -> method -> specification of the rounds that a study times in turn: PPO's, and IIF's at the
+    environment's own p.
+
+    Raises:
+        ConfigError: for an environment that there is not, or one without that IIF.
+    """
+    specs = {}
+    for environment in config.study_config.timings:
+        choose("environment", environment, config.environments, f"{config.name}: timings: ")
+        iif = chosen_iif(config, environment)
+        if iif is None:
+            raise ConfigError(f"{config.name}: timings: methods.yaml has no IIF at the p of environment {environment}")
+        names = (reference_method(config), iif)
+        specs[environment] = {name: config.resolve(environment, name, seed=0) for name in names}
+    return specs
 
 
 def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:

@@ -305,6 +305,9 @@ class StudyConfig(Closed):
     study: Identifier = Field(description="name of the results folder")
     grid: tuple[GridBlock, ...] = Field(min_length=1, description="blocks of runs; no run may be in two of them")
     analyses: tuple[AnalysisBlock, ...] = Field((), description="analyses of single rounds of these runs")
+    timings: tuple[Identifier, ...] = Field(
+        (), description="environments in which rounds of PPO and IIF are timed in turn, see docs/method.md"
+    )
     figures: tuple[Identifier, ...] = Field((), description="figures to draw, see `rl_influence/figures/`")
     tables: tuple[Identifier, ...] = Field((), description="tables to print (LaTeX); as CSV all are written")
 
