@@ -323,3 +323,22 @@ def test_masks_are_seen_in_a_policy_of_ones_own():
     model = collected(MaskablePPO, Toy, policy=Own, n_steps=32)
     records, scores = score_rollout(model)  # which compares log pi with the masks' one
     assert records.action_masks is not None and np.abs(scores).max() > 0
+
+
+def test_what_is_not_wrapped_is_told_how():
+    from rl_influence.attribution import tracin_scores
+    from rl_influence.ppo.objective import Step
+
+    model = collected(n_steps=32)
+    records = rollout_records(model.rollout_buffer)
+    hint = r"; of Stable-Baselines3: rl_influence.SB3Policy\(model.policy\)$"
+    for policy, what in (
+        (model.policy, r"^policy ActorCriticPolicy has no log_prob\(observations, actions\) -> \(n,\)"),
+        (model, "^policy: a torch module is needed, not PPO"),
+    ):
+        with pytest.raises(AttributionError, match=what + hint):
+            influence_scores(policy, records, FReturn(records))
+        with pytest.raises(AttributionError, match=what + hint):
+            tracin_scores(policy, records, FReturn(records), [Step(np.arange(4))])
+    with pytest.raises(AttributionError, match=r"^policy Linear has no log_prob\(observations, actions\) -> \(n,\)$"):
+        influence_scores(torch.nn.Linear(4, 2), records, FReturn(records))

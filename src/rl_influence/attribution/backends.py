@@ -119,8 +119,8 @@ def ghost(policy: nn.Module, objective: Objective, batch: Any, direction: Direct
     def hook(module: nn.Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor:
         ids = [id(parameter) for parameter in module.parameters(recurse=False)]
         moved = [
-            None if parameter is None else direction.get(names.get(id(parameter)), torch.zeros_like(parameter))
-            for parameter in (module.weight, getattr(module, "bias", None))
+            None if parameter is None else direction.get(names.get(id(parameter), ""), torch.zeros_like(parameter))
+            for parameter in (getattr(module, name, None) for name in ("weight", "bias"))
         ]
         with torch.no_grad():
             shift = LINEAR_IN_PARAMETERS[type(module)](module, (*args, *kwargs.values())[0], *moved)
@@ -148,7 +148,9 @@ def ghost(policy: nn.Module, objective: Objective, batch: Any, direction: Direct
 
 def _refuse_unseen_parameters(policy: nn.Module, terms: Tensor, hooked: list[tuple[object, list[int]]]) -> None:
     """Every use of a trained parameter in the graph of the terms must belong to a hooked call."""
-    nodes, stack, uses = set(), [terms.grad_fn], Counter()
+    nodes: set[Any] = set()
+    stack: list[Any] = [terms.grad_fn]
+    uses: Counter[int] = Counter()
     while stack:
         node = stack.pop()
         if node is None or node in nodes:

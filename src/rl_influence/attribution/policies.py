@@ -37,7 +37,7 @@ def gradients(policy: nn.Module, value: Tensor) -> dict[str, Tensor]:
     if not value.requires_grad:
         return {}
     trained = parameters(policy)
-    found = torch.autograd.grad(value, trained.values(), allow_unused=True)
+    found = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
     return {
         name: gradient.to_dense() if gradient.is_sparse else gradient
         for name, gradient in zip(trained, found, strict=True)
@@ -99,6 +99,8 @@ def evaluated(policy: nn.Module, objective: Objective, batch: Any) -> Tensor:
 def untouched(policy: nn.Module) -> Iterator[None]:
     """Whatever happens inside, and however it ends: afterwards the policy's modules have the attributes, parameters,
     buffers, hooks and modes that they had, and torch's random generators the states."""
+    if not isinstance(policy, nn.Module):
+        raise AttributionError(f"policy: a torch module is needed, not {type(policy).__name__}{_sb3(policy)}")
     devices = {parameter.device for parameter in policy.parameters()}
     states = [(generator, generator.get_state()) for generator in map(_generator, devices | {CPU}) if generator]
     modules = [(vars(module), dict(vars(module))) for module in policy.modules()]
@@ -120,9 +122,9 @@ def untouched(policy: nn.Module) -> Iterator[None]:
                 now.clear()
                 now.update(before)
         with torch.no_grad():
-            for buffer, before in buffers:
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+            for buffer, kept in buffers:
+                if not torch.equal(buffer, kept):
+                    buffer.copy_(kept)
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
         for generator, state in states:
@@ -169,6 +171,10 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
         except AttributionError:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            if isinstance(error, AttributeError) and not hasattr(policy, "log_prob"):
+                raise AttributionError(
+                    f"policy {type(policy).__name__} has no log_prob(observations, actions) -> (n,){_sb3(policy)}"
+                ) from error
             shapes = " and ".join(
                 f"{name} of shape {tuple(getattr(batch, name).shape)}"
                 for name in ("observations", "actions")
@@ -180,6 +186,12 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
         moved = any(not torch.equal(g.get_state(), state) for g, state in zip(generators, before, strict=True))
     if moved:
         raise AttributionError(f"log_prob of policy {type(policy).__name__} draws random numbers; policy.eval() first")
+
+
+def _sb3(policy: Any) -> str:
+    """A hint, if it is Stable-Baselines3's policy or algorithm."""
+    of_a_model = hasattr(policy, "get_distribution") or hasattr(getattr(policy, "policy", None), "get_distribution")
+    return "; of Stable-Baselines3: rl_influence.SB3Policy(model.policy)" if of_a_model else ""
 
 
 def _obstacle(module: nn.Module) -> str | None:

@@ -46,8 +46,8 @@ class FReturn:
         weights = finite("advantages", records.advantages, n).double().cpu() / n
         # few distinct observations are found where they are integers; then actions, if discrete too, split them further
         integers = not (self.observations.is_floating_point() or self.actions.is_floating_point())
-        distinct, row = distinct_observations(self.observations.cpu().numpy()) if integers else (self.actions, None)
-        if len(distinct) < n and self.actions.numel() == n:
+        row = distinct_observations(self.observations.cpu().numpy())[1] if integers else np.arange(n)
+        if row.max() + 1 < n and self.actions.numel() == n:
             choice = self.actions.cpu().numpy().reshape(n).astype(np.int64)
             keys = row * (np.ptp(choice) + 1) + choice - choice.min()
             _, first, group = np.unique(keys, return_index=True, return_inverse=True)

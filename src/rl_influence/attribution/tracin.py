@@ -121,8 +121,8 @@ def tracin_scores(
                 check_policy(policy, objective, batch)
             terms = products(policy, batch, target, objective, backend, chunk_size, check=check)
         next_check = 2 * (number + 1) if check else next_check
-        terms = terms.double().cpu().numpy()
-        np.add.at(scores, indices, terms * step.learning_rate if weight_by_learning_rate else terms)
+        weight = step.learning_rate if weight_by_learning_rate else 1.0
+        np.add.at(scores, indices, weight * terms.double().cpu().numpy())
     return torch.from_numpy(scores).to(next(policy.parameters()).detach())
 
 
