@@ -67,7 +67,7 @@ def aggregate_curves(curves: Curves, config: Config) -> pd.DataFrame:
     """Interquartile means over all environments' normalised curves, at equal shares of their rounds.
 
     Returns:
-        Rows with environment (`all`), method (`chosen`: IIF at each environment's own p), share, iqm, low, high, environments, runs; none
+        Rows with environment (`all`), method (`chosen`: IIF at the own p), share, iqm, low, high, environments, runs; none
         unless every method has enough seeds somewhere.
     """
     roles = _roles(config)

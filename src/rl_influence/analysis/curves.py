@@ -15,7 +15,15 @@ import pandas as pd
 
 from rl_influence.config import Config, ConfigError, Run, RunSpec
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
-from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, check_run, run_directory
+from rl_influence.runs.store import (
+    CURVE_COLUMNS,
+    DIAGNOSTICS_COLUMNS,
+    TIMING_COLUMNS,
+    ResultError,
+    check_run,
+    diagnostics,
+    run_directory,
+)
 
 KEY = ["environment", "method", "seed"]
 VERSIONS = ("python", "numpy", "torch", "gymnasium")
@@ -33,12 +41,14 @@ class StudyCurves:
         runs: one row per expected run: environment, method, seed, fingerprint, reason (empty: the run is in `curves`),
             and what its manifest says of code and packages.
         missing: expected runs that are not in `curves`, with the reason.
+        diagnostics: environment, method, seed, then the columns of diagnostics.csv, of the runs that have one.
     """
 
     config: Config
     curves: pd.DataFrame
     runs: pd.DataFrame
     missing: tuple[tuple[Run, str], ...]
+    diagnostics: pd.DataFrame
 
 
 def load_run(directory: str | Path, spec: RunSpec) -> pd.DataFrame:
@@ -54,7 +64,7 @@ def load_run(directory: str | Path, spec: RunSpec) -> pd.DataFrame:
 def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     """All runs that `config` expects; `root` is the folder that holds `results/`."""
     root = Path(root)
-    rows, missing, sizes = [], [], []
+    rows, missing, sizes, seen = [], [], [], []
     columns = {name: [] for name in (*CURVE_COLUMNS, *TIMING_COLUMNS[1:])}
     for run in config.runs:
         folder = run_directory(config.study, run)
@@ -62,6 +72,7 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
         row |= {"fingerprint": fingerprint(run.spec), **dict.fromkeys(("reason", "code", *VERSIONS), "")}
         try:
             table, manifest = _load_run(root / folder, run.spec)
+            rounds = diagnostics(root / folder)
         except ResultError as error:
             row["reason"] = _reason(str(error), root, folder)
             missing.append((run, row["reason"]))
@@ -70,6 +81,7 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
             for name, values in table.items():
                 columns[name] += values
             sizes.append(len(values))
+            seen += [pd.DataFrame(dict(zip(KEY, row.values(), strict=False)) | rounds)] if rounds else []
             row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | _versions(manifest)
         rows.append(row)
     runs = pd.DataFrame(rows)
@@ -78,7 +90,8 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     curves = runs.loc[runs.index.repeat(sizes), KEY].reset_index(drop=True).assign(**columns)
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
     runs = runs.sort_values(KEY, ignore_index=True)
-    return StudyCurves(config, curves, runs, tuple(missing))
+    observed = pd.concat(seen, ignore_index=True) if seen else pd.DataFrame(columns=[*KEY, *DIAGNOSTICS_COLUMNS])
+    return StudyCurves(config, curves, runs, tuple(missing), observed)
 
 
 def leftover_runs(config: Config, root: str | Path = ".") -> list[str]:
