@@ -15,14 +15,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rl_influence.analysis.curves import reference_method
+from rl_influence.analysis.curves import environments_of, reference_method
 from rl_influence.config import Config
 
 from . import panels, style
 
 READS = ("step_size", "diagnostics_summary", "missing_runs")
 FAMILIES = {"all": ("#000000", "PPO"), "influence": (style.STYLES["iif"][0], "IIF"), "random": ("#e69f00", "Random")}
-ROWS = {"rounds_saved": ("rounds saved (%)", 100), "rise_kept": ("final return (1: PPO's best)", 1)}
+ROWS = {"rounds_saved": ("rounds saved (%)", 100), "rise_kept": ("final return", 1)}
 MATCHED, UNCLIPPED = "D", "^"
 
 
@@ -32,7 +32,7 @@ def draw(tables: dict, config: Config) -> Figure:
     kinds = {name: config.methods[name].selection.kind for name in table["method"].unique()}
     table = table[[kinds[name] in FAMILIES and _is_one(name, config) for name in table["method"]]]
     counts = table.groupby("environment")["method"].nunique() if len(table) else {}
-    drawn = [e for e in panels.environments_of(config) if e in counts and counts[e] > 1]
+    drawn = [e for e in environments_of(config) if e in counts and counts[e] > 1]
     if not drawn:
         raise style.Nothing("no environment has the diagnostics of two methods")
     figure, axes = style.grid(len(drawn), (1.5, 1.2))
