@@ -7,13 +7,12 @@ does), after which every method stands still.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
-from .curves import KEY
-from .first_passage import FRACTIONS, rise, saving
+from .curves import KEY, StudyCurves, reference_method
+from .first_passage import FRACTIONS, rise, saved
+from .groups import expected_seeds, returns_by_run
 from .statistics import final_return, over_seeds
 
 STEPS = ("displacement", "approx_kl", "clip_fraction", "grad_norm")  # means over a run's learning rounds
@@ -22,16 +21,11 @@ MEASURES = (*STEPS, "displacement_ratio", "rounds_saved", "rise_kept", "collapse
 COLLAPSE = 0.5  # of PPO's rise, lost between a run's best return and its final one
 
 
-def diagnostics_summary(
-    diagnostics: pd.DataFrame, passages: pd.DataFrame, curves: Mapping[tuple, np.ndarray], reference: str
-) -> pd.DataFrame:
+def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
     """Each run that has diagnostics: its step while it learns, and what came of it.
 
     Args:
-        diagnostics: environment, method, seed, round, and `STEPS`.
         passages: the table `rounds_to`.
-        curves: (environment, method, seed) -> (K + 1,) test returns.
-        reference: standard PPO.
 
     Returns:
         Rows with environment, method, seed; learning_rounds and reached (90 % of PPO's rise); means of `STEPS` over
@@ -39,22 +33,24 @@ def diagnostics_summary(
         rise_kept: the final return, 0 at PPO's start and 1 at the top of its mean curve; collapsed: 1 if half of PPO's
         rise is lost between the run's best and its final return. Empty without a rise of PPO's, or its run.
     """
-    first = passages[passages["fraction"] == FRACTIONS[-1]].set_index(KEY)
-    levels = {key: part.sort_values("fraction") for key, part in passages.groupby(KEY, sort=False)}
+    curves, reference = returns_by_run(study), reference_method(study.config)
+    last = passages[passages["fraction"] == FRACTIONS[-1]].set_index(KEY)
+    savings: dict[tuple, pd.Series] = {}
     rows = []
-    for key, own in diagnostics.groupby(KEY, sort=False):
-        row, standard = dict(zip(KEY, key, strict=True)), (key[0], reference, key[2])
-        learning = own
-        if key in first.index:
-            row |= {"learning_rounds": max(1, first.loc[key, "rounds"]), "reached": bool(first.loc[key, "reached"])}
+    for key, own in study.diagnostics.groupby(KEY, sort=False):
+        environment, method, seed = key
+        row, learning = dict(zip(KEY, key, strict=True)), own
+        if key in last.index:
+            row |= {"learning_rounds": max(1, last.loc[key, "rounds"]), "reached": bool(last.loc[key, "reached"])}
             learning = own[own["round"] <= row["learning_rounds"]]
         row |= learning[list(STEPS)].mean().to_dict()
-        if key in levels and standard in levels and key != standard:
-            a, b = levels[key], levels[standard]
-            arrays = (part[name].to_numpy() for name in ("rounds", "reached") for part in (a, b))
-            row["rounds_saved"] = saving(*arrays)[0].mean()
-        row |= _outcome(curves[key], [curve for k, curve in curves.items() if k[:2] == standard[:2]])
-        rows.append(row)
+        if method != reference:
+            if key[:2] not in savings:
+                both = saved(passages, environment, method, reference)
+                savings[key[:2]] = both.groupby("seed")["saved"].mean()
+            row["rounds_saved"] = savings[key[:2]].get(seed, np.nan)
+        standard = [curve for (e, m, _), curve in curves.items() if (e, m) == (environment, reference)]
+        rows.append(row | _outcome(curves[key], standard))
     table = pd.DataFrame(rows, columns=SUMMARY)
     steps = table.set_index(KEY)["displacement"]
     table["displacement_ratio"] = [
@@ -63,9 +59,9 @@ def diagnostics_summary(
     return table
 
 
-def step_size(summary: pd.DataFrame, expected: Mapping[tuple[str, str], int]) -> pd.DataFrame:
-    """Means over seeds of `diagnostics_summary` with 95 % t intervals, per environment and method."""
-    table = over_seeds(summary, KEY[:2], MEASURES)
+def step_size(summary: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
+    """Means over seeds of `diagnostics_summary` with t intervals, per environment and method."""
+    table, expected = over_seeds(summary, KEY[:2], MEASURES), expected_seeds(study)
     if table.empty:
         return pd.DataFrame(columns=[*KEY[:2], "n", "expected"])
     table.insert(3, "expected", [expected[pair] for pair in table[KEY[:2]].itertuples(index=False, name=None)])

@@ -1,11 +1,11 @@
-"""Do larger steps explain the gain? Every point is a method, a mean over seeds with its 95 % t interval (faint:
-seeds). The step is how far a round moves the actor's parameters (L2 norm) while the method learns, until 90 % of
-PPO's rise, relative to PPO of the same seed. Above: the share of PPO's rounds that the method saves, at 50, 75 and 90
-% of PPO's rise. Below: its final return, from PPO's untrained return (0) to the top of PPO's mean curve (1); hollow:
-some seeds collapsed, that is, lost half of that rise after their best round. The larger the marker, the larger the
-learning rate, at 1, 3, 10 and 30 times the environment's, joined by lines; diamonds: each round's step scaled to that
-of the other method's round; triangles: without clipping of the gradient's norm. If the step were the cause, methods
-with the same step would save the same rounds.
+"""Do larger steps explain the gain? Every point is a method, a mean over seeds with its t interval (faint: seeds).
+The step is how far a round moves the actor's parameters (L2 norm) while the method learns, until 90 % of PPO's rise,
+relative to PPO of the same seed. Above: the share of PPO's rounds that the method saves, at 50, 75 and 90 % of PPO's
+rise. Below: its final return, from PPO's untrained return (0) to the top of PPO's mean curve (1); hollow: some seeds
+collapsed, that is, lost half of that rise after their best round. The larger the marker, the larger the learning
+rate, at 1, 3, 10 and 30 times the environment's, joined by lines; diamonds: each round's step scaled to that of the
+other method's round; triangles: without clipping of the gradient's norm. If the step were the cause, methods with the
+same step would save the same rounds.
 """
 
 from __future__ import annotations
