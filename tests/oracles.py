@@ -346,3 +346,16 @@ def curve_at_share(curve, share):
         if a <= place <= b:
             return low + (high - low) * (place - a) / (b - a)
     return known[-1][1]
+
+
+def learning_step(diagnostics, curve, level):
+    """Mean displacement of a run's rounds up to the first whose return reaches a level; of all, if none does.
+
+    diagnostics: displacement of rounds 1, 2, ...; curve: return of rounds 0, 1, ...
+    """
+    total, number = 0.0, 0
+    for k, value in enumerate(diagnostics, start=1):
+        total, number = total + value, number + 1
+        if curve[k] >= level:
+            break
+    return total / number

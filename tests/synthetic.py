@@ -33,11 +33,12 @@ def study(*blocks: dict, folder: Path = CATALOGUE) -> Config:
     return Config({"study": "made_up", "grid": list(blocks)}, folder)
 
 
-def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve=None) -> list[Path]:
+def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve=None, step=None) -> list[Path]:
     """Writes every run of `config` below `root` (the folder that holds `results/`), except where `skip(run)`.
 
     `curve(run)` gives the (K + 1,) test returns; the default rises along a logistic curve, sooner for methods that
-    select by influence, with noise that depends on seed and method.
+    select by influence, with noise that depends on seed and method. `step(run)` gives the displacement of each round,
+    for a diagnostics.csv whose other columns are 1.
 
     Returns:
         The folders of the runs.
@@ -46,7 +47,7 @@ def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve
     for run in config.runs:
         if not skip(run):
             folder = Path(root) / store.run_directory(config.study, run)
-            write_run(folder, run, (curve or logistic)(run))
+            write_run(folder, run, (curve or logistic)(run), step and step(run))
             folders.append(folder)
     return folders
 
@@ -58,8 +59,8 @@ def base_manifest() -> dict:
     return provenance.manifest(spec, started="", weights_sha256="", files={}, resumed=0)
 
 
-def write_run(folder: Path, run: Run, returns) -> None:
-    """One run's three files."""
+def write_run(folder: Path, run: Run, returns, steps=None) -> None:
+    """One run's files."""
     spec, n = run.spec, run.spec.ppo.n_steps
     kept = round(n * (1 - 0.5 * spec.drop_fraction))
     speed = 0.5 + 0.5 * kept / n
@@ -74,6 +75,13 @@ def write_run(folder: Path, run: Run, returns) -> None:
         timing.append(f"{k},0.1,{influence_s},{0.3 * speed:.6f},0.02" if k else "0,0.0,0.0,0.0,0.02")
     folder.mkdir(parents=True, exist_ok=True)
     files = {"curve.csv": "\n".join(curve) + "\n", "timing.csv": "\n".join(timing) + "\n"}
+    if steps is not None:
+        names = store.DIAGNOSTICS_COLUMNS
+        rows = [
+            ",".join(str({"round": k, "displacement": step}.get(name, 1)) for name in names)
+            for k, step in enumerate(steps, start=1)
+        ]
+        files[store.DIAGNOSTICS] = "\n".join([",".join(names), *rows]) + "\n"
     for name, text in files.items():
         (folder / name).write_text(text)
     hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}

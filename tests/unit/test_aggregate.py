@@ -5,16 +5,12 @@ import pytest
 from scipy import stats
 
 from oracles import curve_at_share, interquartile_mean_of_copies
-from rl_influence.analysis.aggregate import (
-    SHARES,
-    aggregate_curves,
-    improvement,
-    resamples,
-    weighted_iqm,
-    welch_interval,
-)
-from rl_influence.analysis.statistics import t_interval
-from synthetic import study
+from rl_influence.analysis.aggregate import SHARES, resamples, weighted_iqm
+from rl_influence.analysis.curves import load_study
+from rl_influence.analysis.reported import load_reported
+from rl_influence.analysis.statistics import level, percentiles, t_interval, welch_interval
+from rl_influence.analysis.tables import make_tables
+from synthetic import CATALOGUE, study, write_synthetic_study
 
 FROZEN = {"environments": ["frozenlake"], "methods": ["ppo", "iif_p50", "random"], "seeds": [0, 1, 2], "rounds": 4}
 GRID = {"environments": ["minigrid"], "methods": ["ppo", "iif_p12_5", "random"], "seeds": [0, 1, 2, 3], "rounds": 8}
@@ -37,15 +33,17 @@ def test_resampled_means_vary_as_means_do():
     assert np.bincount(index.ravel()).min() > 149_000
 
 
-def curves(blocks, make):
-    """(environment, method, seed) -> curve of these blocks."""
-    return {
-        (e, m, s): np.asarray(make(e, m, s, block["rounds"] + 1), dtype=float)
-        for block in blocks
-        for e in block["environments"]
-        for m in block["methods"]
-        for s in block["seeds"]
-    }
+def tables_of(root, blocks, make, **arguments):
+    """The curves that `make` gives each run, and the tables made of them."""
+    config, made = study(*blocks), {}
+
+    def curve(run):
+        made[run.environment, run.method, run.seed] = make(run.environment, run.method, run.seed, run.spec.rounds + 1)
+        return made[run.environment, run.method, run.seed]
+
+    write_synthetic_study(root, config, curve=curve, **arguments)
+    tables = make_tables(load_study(config, root), ["aggregate_curves", "improvement"], load_reported(CATALOGUE))
+    return made, *tables.values()
 
 
 def rising(environment, method, seed, points):
@@ -55,11 +53,9 @@ def rising(environment, method, seed, points):
     return scale * (1 + 2 * np.clip(speed * np.linspace(0, 1, points), 0, 1) + 0.02 * (seed - 1))
 
 
-def test_curves_are_normalised_by_ppos_rise_and_environments_weigh_the_same():
-    config = study(FROZEN, GRID)
-    made = curves([FROZEN, GRID], rising)
-    table = aggregate_curves(made, config)
-    assert list(table["method"].unique()) == ["ppo", "chosen", "random"]
+def test_curves_are_normalised_by_ppos_rise_and_environments_weigh_the_same(tmp_path):
+    made, table, _ = tables_of(tmp_path, [FROZEN, GRID], rising)
+    assert list(table["method"].unique()) == ["ppo", "chosen", "random"] and set(table["environment"]) == {"all"}
     assert set(table["environments"]) == {2} and set(table["runs"]) == {7}
     assert table["share"].to_numpy()[: len(SHARES)] == pytest.approx(SHARES)
     for role, ids in (("ppo", ("ppo", "ppo")), ("chosen", ("iif_p50", "iif_p12_5")), ("random", ("random", "random"))):
@@ -76,19 +72,18 @@ def test_curves_are_normalised_by_ppos_rise_and_environments_weigh_the_same():
             assert row["low"] <= row["iqm"] <= row["high"]
 
 
-def test_rounds_that_were_not_evaluated_lie_on_a_line():
-    made = curves([FROZEN], rising)
-    thinned = {key: np.where([True, False, True, False, True], curve, np.nan) for key, curve in made.items()}
-    config = study(FROZEN)
-    whole, thin = (aggregate_curves(c, config).set_index(["method", "share"])["iqm"] for c in (made, thinned))
-    assert thin.loc[("ppo", 0.5)] == pytest.approx(whole.loc[("ppo", 0.5)])
+def test_rounds_that_were_not_evaluated_lie_on_a_line(tmp_path):
+    _, whole, _ = tables_of(tmp_path / "whole", [FROZEN], rising)
+    _, thin, _ = tables_of(tmp_path / "thin", [FROZEN | {"evaluation_every": 2}], rising)
+    whole, thin = (table.set_index(["method", "share"])["iqm"] for table in (whole, thin))
     assert thin.loc["random"].to_numpy() == pytest.approx(whole.loc["random"].to_numpy())  # straight lines
+    assert thin.loc["chosen"].iloc[-1] == pytest.approx(whole.loc["chosen"].iloc[-1])
 
 
-def test_improvement_by_environment_and_in_all():
-    config = study(FROZEN, GRID)
-    made = curves([FROZEN, GRID], lambda e, m, s, n: rising(e, m, 1 if m != "random" else s, n))
-    table = improvement(made, config).set_index(["method", "environment"])
+def test_improvement_by_environment_and_in_all(tmp_path):
+    blocks = [FROZEN, GRID]
+    _, _, table = tables_of(tmp_path, blocks, lambda e, m, s, n: rising(e, m, 1 if m != "random" else s, n))
+    table = table.set_index(["method", "environment"])
     # 9 points, levels 50, 75, 90 %: PPO reaches them at rounds 4, 6, 8, IIF at 2, 3, 4
     assert table.loc[("chosen", "minigrid"), "rounds_saved"] == pytest.approx(0.5)
     # 5 points: 2, 3, 4 against 1, 2, 2
@@ -99,27 +94,39 @@ def test_improvement_by_environment_and_in_all():
     assert (table.loc["random", "probability"] == 0).all() and (table.loc["random", "unreached"].dropna() > 0.5).all()
 
 
-def test_intervals_over_seeds():
-    generator = np.random.default_rng(3)
-    made = curves([FROZEN, GRID], lambda e, m, s, n: rising(e, m, 20 * generator.random(), n))
-    table = improvement(made, study(FROZEN, GRID)).set_index(["method", "environment"])
-    row = table.loc[("chosen", "all")]
+def test_intervals_over_seeds(tmp_path):
+    def noisy(environment, method, seed, points):
+        shift = np.random.default_rng([seed, len(method), points]).random()
+        return rising(environment, method, 20 * shift, points)
+
+    _, curves, table = tables_of(tmp_path, [FROZEN, GRID], noisy)
+    table = table.set_index(["method", "environment"])
+    row, one = table.loc[("chosen", "all")], table.loc[("chosen", "frozenlake")]
     assert row["rounds_saved_low"] < row["rounds_saved"] < row["rounds_saved_high"]
     assert row["probability_low"] <= row["probability"] <= row["probability_high"]
-    one = table.loc[("chosen", "frozenlake")]
     assert np.isnan(one["probability_low"]) and one["rounds_saved_high"] <= 1
-    again = improvement(made, study(FROZEN, GRID)).set_index(["method", "environment"])
-    assert again.equals(table)
+    study_again = load_study(study(FROZEN, GRID), tmp_path)
+    again = make_tables(study_again, ["aggregate_curves", "improvement"], load_reported(CATALOGUE))
+    assert again["aggregate_curves"].equals(curves)
+    assert again["improvement"].set_index(["method", "environment"]).equals(table)
 
 
-def test_an_environment_with_too_few_seeds_takes_no_part():
+def test_an_environment_with_too_few_seeds_takes_no_part(tmp_path):
     few = GRID | {"seeds": [0, 1]}
-    table = aggregate_curves(curves([FROZEN, few], rising), study(FROZEN, few))
+    _, table, _ = tables_of(tmp_path / "both", [FROZEN, few], rising)
     assert set(table["environments"]) == {1} and set(table["runs"]) == {3}
-    alone = improvement(curves([few], rising), study(few))
-    assert "all" not in set(alone["environment"]) and set(alone["n"]) == {2}
-    assert aggregate_curves(curves([few], rising), study(few)).empty
-    assert aggregate_curves({}, study(FROZEN)).empty and improvement({}, study(FROZEN)).empty
+    _, table, alone = tables_of(tmp_path / "few", [few], rising)
+    assert table.empty and "all" not in set(alone["environment"]) and set(alone["n"]) == {2}
+    for table in tables_of(tmp_path / "none", [FROZEN], rising, skip=lambda run: True)[1:]:
+        assert table.empty
+
+
+def test_percentiles_have_the_studys_level():
+    values = np.arange(1001.0)
+    np.testing.assert_allclose(percentiles(values), [25, 975])
+    with level(0.9):
+        np.testing.assert_allclose(percentiles(values), [50, 950])
+        assert welch_interval([values[:5], values[3:9]]) == welch_interval([values[:5], values[3:9]], 0.9)
 
 
 def test_the_coverage_of_few_seeds_is_near_its_level():

@@ -14,6 +14,7 @@ from matplotlib.colors import to_hex, to_rgba
 
 from pictures import assert_legible, legend_of
 from rl_influence import figures
+from rl_influence.analysis.claims import level_of
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
@@ -160,7 +161,7 @@ def test_labels_say_what_how_many_and_in_which_unit(small):
     assert [text.get_text() for text in axis.texts] == ["p = 50 %, n = 2; Random:\u00a01"]
     assert "round (2048 environment steps each)" in [text.get_text() for text in figure.texts]
     assert (
-        "95 % t interval" in figure.notes
+        figure.notes.startswith("Intervals are 95 % ones. Lines: mean over seeds.")
         and "Missing runs: 1 of FrozenLake, Random (missing_runs.csv)." in figure.notes
     )
 
@@ -338,7 +339,8 @@ def test_nothing_is_cut_off_or_covered_or_too_small(request, which, name):
 def catalogue_with(folder: Path, methods: dict[str, str]) -> Path:
     """The catalogue with these methods (id -> label) of random dropping beside its own."""
     folder.mkdir()
-    (folder / "environments").symlink_to(CATALOGUE / "environments")
+    for name in ("environments", "claims.yaml"):
+        (folder / name).symlink_to(CATALOGUE / name)
     text = (CATALOGUE / "methods.yaml").read_text()
     for place, (name, label) in enumerate(methods.items()):
         selection = f"{{kind: random, drop_percent: {place + 1.5}}}"
@@ -444,3 +446,18 @@ def test_figures_know_nothing_of_torch(small):
     modules = "; ".join(f"import rl_influence.figures.{name}" for name in figures.FIGURES)
     code = f"import sys; {modules}; sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_level_of_a_study_that_is_looked_at_twice_is_said():
+    grid = [SMALL | {"seeds": [5, 6]}]
+    levels = {name: level_of(Config({"study": name, "grid": grid}, CATALOGUE)) for name in ("paper", "confirm")}
+    assert levels["paper"] == 0.95 < levels["confirm"]
+    tables = {
+        "curves_summary": pd.DataFrame(
+            {"environment": "frozenlake", "method": "ppo", "round": [0, 1], "mean": [0, 1], "low": 0, "high": 1, "n": 5}
+        ),
+        "curves_per_seed": pd.DataFrame(columns=["environment", "method", "seed", "round", "test_return"]),
+        "missing_runs": pd.DataFrame(columns=["environment", "method", "seed", "reason"]),
+    }
+    figure = figures.make("returns", tables, Config({"study": "confirm", "grid": grid}, CATALOGUE))
+    assert figure.notes.startswith(f"Intervals are {100 * levels['confirm']:.3g} % ones.")

@@ -114,11 +114,11 @@ def test_one_run_alone_is_enough_for_the_claims(tmp_path):
 def test_points_and_bars_of_the_controls(made, drawn):
     _, tables = made
     figure = drawn["fig_controls"]
-    places = [(e, q) for e in ("frozenlake", "acrobot") for q in ("se_ave", "mean_training_return")]
+    places = [(e, q) for e in ("frozenlake", "acrobot") for q in ("rounds_saved", "mean_training_return")]
     for axis, (environment, quantity) in zip(figure.axes, places, strict=True):
         table = tables["controls"]
         rows = table[(table["environment"] == environment) & (table["quantity"] == quantity)].to_dict("records")
-        scale = 100 if quantity == "se_ave" else 1
+        scale = 100 if quantity == "rounds_saved" else 1
         points = {line.get_ydata()[0]: line for line in axis.lines if line.get_marker() not in ("None", None, "")}
         bars = {line.get_ydata()[0]: line for line in axis.lines if line.get_linewidth() == 1.1}
         assert len(points) == len(bars) == len(rows)
@@ -127,7 +127,7 @@ def test_points_and_bars_of_the_controls(made, drawn):
             assert to_hex(points[place].get_color()) == fig_controls.EFFECTS[row["effect"]][0]
             assert (to_hex(points[place].get_markerfacecolor()) == "#ffffff") == bool(row["unreached"])
             np.testing.assert_allclose(bars[place].get_xdata(), [scale * row["low"], scale * row["high"]])
-        if quantity == "se_ave":
+        if quantity == "rounds_saved":
             labels = [label.get_text() for label in axis.get_yticklabels()]
             for label, row in zip(labels, rows, strict=True):
                 count = "3" if row["n"] == 3 else "2 of 3"

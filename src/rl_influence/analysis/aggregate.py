@@ -14,13 +14,19 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from rl_influence.config import Config
 
-from .curves import adam_variants, chosen_iif, compared_environments, methods_of, reference_method
-from .first_passage import FRACTIONS, first_rounds, rise, saving
-from .statistics import Interval, mean_training_return, probability_of_improvement, t_interval
+from .curves import StudyCurves, adam_variants, chosen_iif, compared_environments, methods_of, reference_method
+from .first_passage import rise, saved
+from .groups import compared, returns_by_run
+from .statistics import (
+    mean_training_return,
+    percentiles,
+    probability_of_improvement,
+    t_interval,
+    welch_interval,
+)
 
 Curves = Mapping[tuple[str, str, int], np.ndarray]  # (environment, method, seed) -> (K + 1,) test returns
 SHARES = np.linspace(0, 1, 51)  # of a run's rounds
@@ -54,22 +60,14 @@ def resamples(sizes: list[int], number: int, generator: np.random.Generator) -> 
     return [generator.integers(0, n, (number, n - 1)) for n in sizes]
 
 
-def welch_interval(strata: list[np.ndarray], confidence: float = 0.95) -> Interval:
-    """Mean of the means of strata of at least two values, with Welch and Satterthwaite's t interval."""
-    parts = np.array([s.var(ddof=1) / len(s) for s in strata]) / len(strata) ** 2
-    degrees = parts.sum() ** 2 / max((parts**2 / np.array([len(s) - 1 for s in strata])).sum(), 1e-300)
-    half = stats.t.ppf((1 + confidence) / 2, max(degrees, 1)) * np.sqrt(parts.sum())
-    mean = float(np.mean([s.mean() for s in strata]))
-    return Interval(mean, float(mean - half), float(mean + half), sum(map(len, strata)))
-
-
-def aggregate_curves(curves: Curves, config: Config) -> pd.DataFrame:
+def aggregate_curves(study: StudyCurves) -> pd.DataFrame:
     """Interquartile means over all environments' normalised curves, at equal shares of their rounds.
 
     Returns:
         Rows with environment (`all`), method (`chosen`: IIF at each environment's own p), share, iqm, low, high,
         environments, runs; none unless every method has enough seeds somewhere.
     """
+    config, curves = study.config, returns_by_run(study)
     roles = _roles(config)
     groups = {name: _curves_of(curves, config, name) for name in roles}
     environments = [e for e in groups[reference_method(config)] if all(e in group for group in groups.values())]
@@ -78,36 +76,35 @@ def aggregate_curves(curves: Curves, config: Config) -> pd.DataFrame:
         strata = [groups[name][e] for e in environments]
         found = _iqm(strata, [np.arange(len(s))[None] for s in strata])[0]
         drawn = resamples([len(s) for s in strata], RESAMPLES, np.random.default_rng(BOOTSTRAP_SEED))
-        low, high = np.quantile(_iqm(strata, drawn), [0.025, 0.975], axis=0)
+        low, high = percentiles(_iqm(strata, drawn))
         runs = sum(map(len, strata))
         rows += [(ALL, name, *row, len(environments), runs) for row in zip(SHARES, found, low, high, strict=True)]
     return pd.DataFrame(rows, columns=AGGREGATE)
 
 
-def improvement(curves: Curves, config: Config) -> pd.DataFrame:
+def improvement(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
     """Rounds saved against PPO, and the probability that a run's mean training return is higher than one of PPO's.
 
-    Per environment: rounds saved as in `rounds_to`, paired by seed, mean over levels, with the 95 % t interval;
-    unreached: share of levels that either side never reaches. Row `all`: means over environments, with intervals.
+    Per environment: rounds saved as in the table of that name, mean over levels, with the t interval; unreached: share
+    of levels that either side never reaches. Row `all`: means over the environments, with their intervals.
     """
-    reference, rows = reference_method(config), []
-    expected = {(run.environment, run.method): set() for run in config.runs}
-    for run in config.runs:
-        expected[run.environment, run.method].add(run.seed)
+    config, curves, rows = study.config, returns_by_run(study), []
+    reference = reference_method(config)
+    expected = {(environment, method): n for environment, method, n in compared(study)}
     for role in _roles(config)[1:]:
         strata = []
         for environment in _environments(config):
             method = _method(role, environment, config)
-            both = expected.get((environment, method), set()) & expected.get((environment, reference), set())
-            own, standard = (_by_seed(curves, environment, name) for name in (method, reference))
-            saved = _saved(own, standard)
-            if both and len(saved):
-                scores = [[mean_training_return(curve) for curve in side.values()] for side in (own, standard)]
-                interval = t_interval(saved["saved"])
-                ends = np.clip([interval.low, interval.high], -1, 1)
-                counts = (interval.n, len(both), interval.mean, *ends, saved["unreached"].mean())
-                rows.append((environment, role, *counts, probability_of_improvement(*scores), np.nan, np.nan))
-                strata.append((saved["saved"].to_numpy(), *map(np.array, scores)))
+            both = saved(passages, environment, method, reference)
+            savings = both.groupby("seed")["saved"].mean().to_numpy()
+            if not len(savings) or (environment, method) not in expected:
+                continue
+            sides = (_of(curves, environment, name) for name in (method, reference))
+            scores = [np.array([mean_training_return(curve) for curve in side]) for side in sides]
+            mean, low, high, n = t_interval(savings, most=1.0)
+            counts = (n, expected[environment, method], mean, low, high, both["never"].mean())
+            rows.append((environment, role, *counts, probability_of_improvement(*scores), np.nan, np.nan))
+            strata.append((savings, *scores))
         strata = [stratum for stratum in strata if min(map(len, stratum)) >= FEWEST]
         if strata:
             rows.append((ALL, role, *_over_environments(strata)))
@@ -123,9 +120,8 @@ def _over_environments(strata: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) 
         ahead = np.sign(own[a][:, :, None] - standard[b][:, None, :])
         drawn += (1 + ahead).mean(axis=(1, 2)) / 2 / len(strata)
     probability = np.mean([probability_of_improvement(own, standard) for _, own, standard in strata])
-    saved = welch_interval([savings for savings, _, _ in strata])
-    ends = np.clip([saved.low, saved.high], -1, 1)
-    return (saved.n, saved.n, saved.mean, *ends, np.nan, probability, *np.quantile(drawn, [0.025, 0.975]))
+    mean, low, high, n = welch_interval([savings for savings, _, _ in strata])
+    return (n, n, mean, max(low, -1), min(high, 1), np.nan, probability, *percentiles(drawn))
 
 
 def _roles(config: Config) -> list[str]:
@@ -142,19 +138,19 @@ def _environments(config: Config) -> list[str]:
     return [name for name in compared_environments(config) if name not in adam_variants(config)]
 
 
-def _by_seed(curves: Curves, environment: str, method: str | None) -> dict[int, np.ndarray]:
-    return {seed: curve for (e, m, seed), curve in curves.items() if (e, m) == (environment, method)}
+def _of(curves: Curves, environment: str, method: str | None) -> list[np.ndarray]:
+    return [curve for (e, m, _), curve in curves.items() if (e, m) == (environment, method)]
 
 
 def _curves_of(curves: Curves, config: Config, role: str) -> dict[str, np.ndarray]:
     """environment -> (seeds, len(SHARES)) normalised returns of a method, where it has enough seeds and PPO rises."""
     found = {}
     for environment in _environments(config):
-        standard = _by_seed(curves, environment, reference_method(config))
-        own = _by_seed(curves, environment, _method(role, environment, config))
-        start, top = rise(standard.values()) if standard else (0.0, 0.0)
+        standard = _of(curves, environment, reference_method(config))
+        own = _of(curves, environment, _method(role, environment, config))
+        start, top = rise(standard) if standard else (0.0, 0.0)
         if len(own) >= FEWEST and top > start:
-            found[environment] = (np.array([_at_shares(curve) for curve in own.values()]) - start) / (top - start)
+            found[environment] = (np.array([_at_shares(curve) for curve in own]) - start) / (top - start)
     return found
 
 
@@ -170,15 +166,3 @@ def _iqm(strata: list[np.ndarray], indices: list[np.ndarray]) -> np.ndarray:
     weights = np.concatenate([np.full(index.shape[1], 1 / index.shape[1]) for index in indices])
     values = values.swapaxes(1, 2)  # resample, share, seed
     return weighted_iqm(values, np.broadcast_to(weights, values.shape))
-
-
-def _saved(own: dict[int, np.ndarray], standard: dict[int, np.ndarray]) -> pd.DataFrame:
-    """Share of rounds saved by each seed that both have, and the share of levels that either never reaches."""
-    start, top = rise(standard.values()) if standard else (0.0, 0.0)
-    rows = []
-    for seed in sorted(own.keys() & standard.keys()) if top > start else ():
-        levels = start + np.array(FRACTIONS) * (top - start)
-        (a, reached_a), (b, reached_b) = (first_rounds(side[seed], levels) for side in (own, standard))
-        value, _, _ = saving(a, b, reached_a, reached_b)
-        rows.append((value.mean(), 1 - (reached_a & reached_b).mean()))
-    return pd.DataFrame(rows, columns=["saved", "unreached"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.config import Config, ConfigError, SelectionConfig
-from rl_influence.runs.columns import CURVE_COLUMNS, TIMING_COLUMNS
+from rl_influence.runs.columns import CURVE_COLUMNS, DIAGNOSTICS_COLUMNS, TIMING_COLUMNS
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
 from rl_influence.runs.store import Found, Results
 
@@ -32,18 +32,20 @@ class StudyCurves:
         runs: one row per expected run: environment, method, seed, fingerprint, reason (empty: the run is in `curves`),
             and what its manifest says of code and packages.
         missing: what there is of the expected runs that are not in `curves`.
+        diagnostics: environment, method, seed, then the columns of diagnostics.csv, of the runs that have one.
     """
 
     config: Config
     curves: pd.DataFrame
     runs: pd.DataFrame
     missing: tuple[Found, ...]
+    diagnostics: pd.DataFrame
 
 
 def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     """All runs that `config` expects; `root` is the folder that holds `results/`."""
     results = Results(root)
-    rows, missing, sizes = [], [], []
+    rows, missing, sizes, seen = [], [], [], []
     columns = {name: [] for name in (*CURVE_COLUMNS, *TIMING_COLUMNS[1:])}
     for run in config.runs:
         row = {"environment": run.environment, "method": run.method, "seed": run.seed}
@@ -52,7 +54,8 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
         if found.result:
             for name, values in found.result.columns.items():
                 columns[name] += values
-            manifest = found.result.manifest
+            rounds, manifest = found.result.diagnostics, found.result.manifest
+            seen += [pd.DataFrame(dict(zip(KEY, row.values(), strict=False)) | rounds)] if rounds else []
             row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | versions(manifest)
         else:
             row["reason"] = found.reason
@@ -65,7 +68,8 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     curves = runs.loc[runs.index.repeat(sizes), KEY].reset_index(drop=True).assign(**columns)
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
     runs = runs.sort_values(KEY, ignore_index=True)
-    return StudyCurves(config, curves, runs, tuple(missing))
+    observed = pd.concat(seen, ignore_index=True) if seen else pd.DataFrame(columns=[*KEY, *DIAGNOSTICS_COLUMNS])
+    return StudyCurves(config, curves, runs, tuple(missing), observed)
 
 
 def runs_behind(runs: pd.DataFrame, study: str) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from rl_influence.config import Config
 
 from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, reference_method
-from .first_passage import FRACTIONS, saving
+from .first_passage import FRACTIONS, saved
 from .groups import chosen_rows, compared, pairs, paper_columns
 from .reported import Reported
 from .sample_efficiency import sample_efficiency
@@ -56,12 +56,7 @@ def rounds_saved(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
     reference = reference_method(study.config)
     rows = []
     for environment, method, expected in compared(study):
-        own, other = (
-            passages[(passages["environment"] == environment) & (passages["method"] == m)] for m in (method, reference)
-        )
-        both = own.merge(other, on=["seed", "fraction"], suffixes=("", "_other"))
-        arrays = (both[name].to_numpy() for name in ("rounds", "rounds_other", "reached", "reached_other"))
-        both["saved"], both["never"] = saving(*arrays)[0], ~(both["reached"] & both["reached_other"])
+        both = saved(passages, environment, method, reference)
         for at in (*FRACTIONS, "mean"):
             part = both if at == "mean" else both[both["fraction"] == at]
             values = part.groupby("seed")["saved"].mean()

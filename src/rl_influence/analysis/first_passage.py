@@ -78,6 +78,21 @@ def rounds_to(curves: dict[tuple[str, str, int], np.ndarray], reference: str) ->
     return pd.DataFrame(rows, columns=ROUNDS_TO)
 
 
+def saved(passages: pd.DataFrame, environment: str, method: str, reference: str) -> pd.DataFrame:
+    """Rounds that a method saves against another, for every seed and level that `rounds_to` has of both.
+
+    Returns:
+        Rows with seed, fraction, saved (in [-1, 1]), never (whether either does not reach the level).
+    """
+    own, other = (
+        passages[(passages["environment"] == environment) & (passages["method"] == m)] for m in (method, reference)
+    )
+    both = own.merge(other, on=["seed", "fraction"], suffixes=("", "_other"))
+    arrays = (both[name].to_numpy() for name in ("rounds", "rounds_other", "reached", "reached_other"))
+    both = both.assign(saved=saving(*arrays)[0], never=~(both["reached"] & both["reached_other"]).astype(bool))
+    return both[["seed", "fraction", "saved", "never"]]
+
+
 def null_values(curves: dict[tuple[str, str, int], np.ndarray], reference: str) -> pd.DataFrame:
     """Each metric between PPO and PPO of another seed, over all ordered pairs: what no effect looks like.
 

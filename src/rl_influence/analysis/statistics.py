@@ -78,6 +78,21 @@ def t_interval(values, confidence: float | None = None, most: float = np.inf) ->
     return Interval(mean, float(max(mean - half, -most)), float(min(mean + half, most)), n)
 
 
+def welch_interval(strata: Sequence[np.ndarray], confidence: float | None = None) -> Interval:
+    """Mean of the means of strata, each of two values or more, with Welch and Satterthwaite's t interval."""
+    parts = np.array([np.var(s, ddof=1) / len(s) for s in strata]) / len(strata) ** 2
+    spread = (parts**2 / np.array([len(s) - 1 for s in strata])).sum()
+    half = t_quantile(1 + (parts.sum() ** 2 / spread if spread else 1), confidence) * np.sqrt(parts.sum())
+    mean = float(np.mean([np.mean(s) for s in strata]))
+    return Interval(mean, float(mean - half), float(mean + half), sum(map(len, strata)))
+
+
+def percentiles(resampled, axis: int = 0) -> np.ndarray:
+    """Both ends of the percentile interval of resampled values, at the level of `level`."""
+    tail = (1 - _level.get()) / 2
+    return np.quantile(resampled, [tail, 1 - tail], axis=axis)
+
+
 def columns_of(name: str) -> list[str]:
     """Names of the columns of `mean_columns`."""
     return [name, f"{name}_sd", f"{name}_low", f"{name}_high"]

@@ -29,6 +29,7 @@ from .first_passage import null_values, rounds_to
 from .groups import returns_by_run
 from .reported import Reported, load_reported
 from .statistics import level
+from .step_size import diagnostics_summary, step_size
 
 
 def runs(study: StudyCurves) -> pd.DataFrame:
@@ -70,10 +71,10 @@ TABLES: dict[str, Table] = {
     "table_2": Table(efficiency.table_2, ("efficiency", "config", "reported")),
     "table_3": Table(efficiency.table_3, ("efficiency", "config")),
     "table_4": Table(returns.table_4, ("final_gains", "config")),
-    "aggregate_curves": Table(
-        lambda study, config: aggregate_curves(returns_by_run(study), config), ("study", "config")
-    ),
-    "improvement": Table(lambda study, config: improvement(returns_by_run(study), config), ("study", "config")),
+    "aggregate_curves": Table(aggregate_curves, ("study",)),
+    "improvement": Table(improvement, ("rounds_to", "study")),
+    "diagnostics_summary": Table(diagnostics_summary, ("rounds_to", "study")),
+    "step_size": Table(step_size, ("diagnostics_summary", "study")),
     "controls": Table(controls, ("study",)),
     "heuristics": Table(heuristics, ("study",)),
     "runs": Table(runs, ("study",)),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from rl_influence.analysis.claims import level_of
 from rl_influence.analysis.registry import check_tables
 from rl_influence.config import Config, choose
 
@@ -74,9 +75,12 @@ def make(name: str, tables: Mapping[str, pd.DataFrame], config: Config) -> Figur
     module = importlib.import_module(f".{choose('figure', name, FIGURES)}", __name__)
     with style.context():
         try:
-            return module.draw(tables, config)
+            figure = module.draw(tables, config)
         except style.Nothing as reason:
             return style.nothing(f"{name}: nothing to draw: {reason}")
+    if "interval" in f"{FIGURES[name].caption} {figure.notes}":
+        figure.notes = f"Intervals are {100 * level_of(config):.3g} % ones. {figure.notes}".strip()
+    return figure
 
 
 def draw(name: str, tables: Mapping[str, str | Path], out_pdf: str | Path, out_png: str | Path, config: Config) -> None:

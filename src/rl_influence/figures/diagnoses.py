@@ -96,7 +96,7 @@ def notes(tables: dict, config: Config, run: tuple[str, str, int]) -> list[str]:
     seeds = style.of(panels.rows_of(tables["diagnosis_summary"], run[:2]).iloc[0])
     return [
         f"{config.environments[environment].label}, {config.methods[method].label}. Pictures: seed {seed}; lines: "
-        f"means over n = {seeds} seeds with 95 % t intervals (none for one seed).",
+        f"means over n = {seeds} seeds with t intervals (none for one seed).",
         *panels.missing_analyses(tables, "diagnosis", config, [environment]),
     ]
 

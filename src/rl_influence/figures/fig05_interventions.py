@@ -3,10 +3,10 @@ without as many random ones, and with all records (Figures 5 and 11 of the paper
 return in the round, over the seeds' rounds before the return has made 90 % of its way; quartiles, median, whiskers to
 the farthest within 1.5 box lengths. Fewer records also mean fewer updates, at random as well. Below, ours, over all
 rounds: the difference between removing negative records and removing nothing (circle), or as many at random (cross),
-paired by round and averaged within each seed; points are means over seeds, bars 95 % t intervals over seeds, dots
-single seeds. Beside all negative records, the most negative share p is removed, which is what IIF does. FrozenLake
-and MiniGrid have exact returns; elsewhere the arms of a round play the same 200 test episodes (the paper: 1000), and
-the panel says what this sampling adds to a change.
+paired by round and averaged within each seed; points are means over seeds, bars t intervals over seeds, dots single
+seeds. Beside all negative records, the most negative share p is removed, which is what IIF does. FrozenLake and
+MiniGrid have exact returns; elsewhere the arms of a round play the same 200 test episodes (the paper: 1000), and the
+panel says what this sampling adds to a change.
 """
 
 from __future__ import annotations

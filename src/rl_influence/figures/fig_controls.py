@@ -1,11 +1,11 @@
 """What the gain of IIF over PPO is made of. Each row is a difference of two methods, paired by seed: points are means
-over seeds, bars 95 % t intervals (n in the row's label; none for one seed). Right of 0 the first method is ahead.
-Rows of one colour differ in the same thing: which records train (filter), how many updates a round makes (updates),
-clipping of the gradient's norm (clipping), or several of these; random and difficulty drop as many records as IIF,
-which makes as many updates. Left: the share of rounds that the first method saves against the second at 50, 75 and
-90 % of PPO's rise; hollow: a bound, since one of them never got there. Right: mean test return over training. The paper
-shows no such comparison; its public code, which clips PPO only and whose filtered rounds take fewer updates, is the
-row of all three.
+over seeds, bars t intervals (n in the row's label; none for one seed). Right of 0 the first method is ahead. Rows of
+one colour differ in the same thing: which records train (filter), how many updates a round makes (updates), clipping
+of the gradient's norm (clipping), or several of these; random and difficulty drop as many records as IIF, which makes
+as many updates. Left: the share of rounds that the first method saves against the second at 50, 75 and 90 % of PPO's
+rise; hollow: a bound, since one of them never got there. Right: mean test return over training. The paper shows no
+such comparison; its public code, which clips PPO only and whose filtered rounds take fewer updates, is the row of all
+three.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Middle: the share of PPO's rounds that IIF at the environment's own p saves, pai
 with the paper's number beside it (hollow arrow: an upper bound, since some of PPO's returns were never reached), and
 the rounds to 50, 75 and 90 % of PPO's rise, a measure that is 0 between equal methods, where SE_ave is below 0.
 Right: the probability that a run of IIF has a higher mean training return than one of PPO. Every environment has the
-same weight. Intervals are 95 %: t over seeds, Welch's over environments, and on the left and in the last row on the
-right a stratified bootstrap. Grey rows have fewer than three seeds.
+same weight. Intervals: t over seeds, Welch's over environments, and on the left and in the last row on the right a
+stratified bootstrap. Grey rows have fewer than three seeds.
 """
 
 from __future__ import annotations

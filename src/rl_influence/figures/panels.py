@@ -25,7 +25,7 @@ from . import style
 
 BAND = 5  # seeds from which on a curve has a band; fewer are drawn one by one
 CURVE_NOTE = (
-    f"Lines: mean over seeds. Bands: 95 % t interval of the mean, from {BAND} seeds on; with fewer the seeds are drawn "
+    f"Lines: mean over seeds. Bands: t interval of the mean, from {BAND} seeds on; with fewer the seeds are drawn "
     "faintly instead. Grey panels: fewer than three seeds. The round axis ends where all curves have settled within 3 "
     "% of the panel's range; \u2026 says how many there are."
 )

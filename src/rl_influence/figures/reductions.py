@@ -83,7 +83,7 @@ def draw_reductions(
     horizontal: bool = True,
     one_iif: bool = True,
 ) -> None:
-    """Mean with 95 % t interval, single seeds and the paper's number, in percent, for each (environment, method).
+    """Mean with t interval, single seeds and the paper's number, in percent, for each (environment, method).
 
     What is only an upper bound, because returns of PPO were never reached, is hollow, and has no interval if it is a
     peak's; where most seeds never reach the peak, they are counted instead. `rows` gives the places on the other axis.
@@ -175,7 +175,7 @@ def handles() -> list:
 
 
 NOTE = (
-    "Points: mean over seeds, paired by seed with PPO; bars: 95 % t interval; dots: single seeds; the paper: mean and "
+    "Points: mean over seeds, paired by seed with PPO; bars: t interval; dots: single seeds; the paper: mean and "
     "spread as printed. Hollow arrows: an upper bound, since some returns of PPO were never reached and the last round "
     "stands for their round. Where most seeds never reach PPO's best, those that do are counted (1 of 5). Full arrows "
     "at the edge lie beyond it."

@@ -1,0 +1,84 @@
+"""What the figure of step sizes shows, read back from its artists."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from pictures import assert_legible, legend_of
+from rl_influence import figures
+from rl_influence.analysis.curves import load_study
+from rl_influence.analysis.reported import load_reported
+from rl_influence.analysis.tables import make_tables
+from synthetic import CATALOGUE, study, write_synthetic_study
+
+STEPS = {
+    "ppo": 1,
+    "ppo_lr3": 3,
+    "ppo_lr10": 10,
+    "iif_p50": 2,
+    "iif_lr3": 6,
+    "ppo_matched_displacement": 2,
+    "random": 0.5,
+}
+STEPS |= {"ppo_noclip": 1.5, "iif_matched_updates": 2}  # the latter is no method of this figure
+BLOCK = {"environments": ["frozenlake"], "methods": [*STEPS], "seeds": [0, 1, 2], "rounds": 20}
+OTHER = {"environments": ["minigrid"], "methods": ["ppo"], "seeds": [0, 1, 2], "rounds": 20}
+
+
+def curve(run):
+    """Faster with larger steps; at ten times the rate one seed collapses."""
+    rise = np.minimum(np.linspace(0, 1, 21) * (1 + STEPS[run.method] / 4), 1)
+    return np.where((run.method == "ppo_lr10") & (run.seed == 2) & (np.arange(21) > 15), 0.0, rise)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root, config = tmp_path_factory.mktemp("steps"), study(BLOCK, OTHER)
+    write_synthetic_study(root, config, curve=curve, step=lambda run: np.full(20, 0.1 * STEPS[run.method]))
+    tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
+    return figures.make("fig_step_size", tables, config), tables["step_size"].set_index(["environment", "method"])
+
+
+def test_nothing_is_cut_off_or_covered_or_too_small(made):
+    assert_legible(made[0])
+
+
+def test_points_are_means_at_their_step(made):
+    figure, table = made
+    assert [axis.get_title() for axis in figure.axes] == ["FrozenLake", ""]  # of MiniGrid there is PPO alone
+    saved, final = figure.axes
+    for axis, quantity, scale in ((saved, "rounds_saved", 100), (final, "rise_kept", 1)):
+        points = {round(x.get_xdata()[0], 6): x for x in axis.lines if x.get_zorder() == 4}
+        drawn = [name for name in STEPS if name != "iif_matched_updates"]
+        assert set(points) == {float(STEPS[name]) for name in drawn}
+        for name in ("ppo_lr3", "ppo_lr10", "random", "ppo_noclip"):
+            row = table.loc[("frozenlake", name)]
+            assert points[STEPS[name]].get_ydata()[0] == pytest.approx(scale * row[quantity])
+            hollow = to_hex(points[STEPS[name]].get_markerfacecolor()) == "#ffffff"
+            assert hollow == (name == "ppo_lr10")
+    assert [x.get_ydata()[0] for x in saved.lines if x.get_zorder() == 4 and x.get_xdata()[0] == 1] == [0]  # PPO itself
+
+
+def test_markers_say_what_sets_the_step(made):
+    saved = made[0].axes[0]
+    looks = {(x.get_xdata()[0], x.get_marker()): x for x in saved.lines if x.get_zorder() == 4}
+    assert looks[10, "o"].get_markersize() > looks[3, "o"].get_markersize() > looks[1, "o"].get_markersize()
+    assert {marker for step, marker in looks if step == 2} == {"o", "D"} and (1.5, "^") in looks
+    lines = [x.get_xdata().tolist() for x in saved.lines if x.get_linewidth() == 0.8]
+    assert lines == [[1, 3, 10], [2, 6]]  # PPO's and IIF's learning rates
+    assert list(legend_of(made[0])) == [
+        "PPO",
+        "IIF",
+        "Random",
+        "the other's step",
+        "no clipping",
+        "some seeds collapse",
+    ]
+
+
+def test_without_diagnostics_there_is_nothing_to_draw(tmp_path):
+    config = study(BLOCK)
+    write_synthetic_study(tmp_path, config, curve=curve)
+    tables = make_tables(load_study(config, tmp_path), reported=load_reported(CATALOGUE))
+    (text,) = figures.make("fig_step_size", tables, config).texts
+    assert text.get_text() == "fig_step_size: nothing to draw: no environment has the diagnostics of two methods"
