@@ -76,7 +76,7 @@ def write_run(folder: Path, run: Run, returns, steps=None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     files = {"curve.csv": "\n".join(curve) + "\n", "timing.csv": "\n".join(timing) + "\n"}
     if steps is not None:
-        names = store.DIAGNOSTICS_COLUMNS
+        names = columns.DIAGNOSTICS_COLUMNS
         rows = [
             ",".join(str({"round": k, "displacement": step}.get(name, 1)) for name in names)
             for k, step in enumerate(steps, start=1)

@@ -18,6 +18,9 @@ from synthetic import CATALOGUE
 CONFIG = Config(CATALOGUE / "config.yaml")
 
 
+BY = {"advantage_h1_exact": "gap", "advantage_h2_exact": "product"}
+
+
 def spec(environment: str, method: str, rounds: int = 3) -> RunSpec:
     """Buffers of 150 steps, so that most begin within an episode."""
     data = CONFIG.resolve(environment, method, 4).model_dump() | {"rounds": rounds}

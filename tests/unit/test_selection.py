@@ -379,7 +379,15 @@ def test_every_kind_is_a_rule_and_unknown_ones_are_an_error():
 def test_every_rule_answers_with_some_of_the_records(kind):
     rule, rng, n = RULES[kind], np.random.default_rng(0), 40
     chosen_spec = spec(kind, 50 if rule.drops else None, exponent=0.6 if rule.arguments else None)
-    records = buffer(n, rewards=rng.normal(size=n), advantages=rng.normal(size=n), observations=np.arange(n) % 3)
+    states, actions, ends = np.arange(n) % 3, rng.integers(2, size=n), np.arange(n) % 5 == 4
+    records = buffer(
+        n,
+        rewards=rng.normal(size=n),
+        advantages=rng.normal(size=n),
+        observations=states,
+        actions=actions,
+        terminated=ends,
+    )
     exact = rng.normal(size=n) if rule.needs == "exact_advantages" else None
     chosen = select(chosen_spec, records, rng.normal(size=n), np.random.default_rng(1), exact)
     assert (np.diff(chosen.kept) > 0).all() and set(chosen.kept) <= set(range(n))

@@ -54,7 +54,7 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
         if found.result:
             for name, values in found.result.columns.items():
                 columns[name] += values
-            rounds, manifest = found.result.diagnostics, found.result.manifest
+            rounds, manifest = found.result.diagnostics(), found.result.manifest
             seen += [pd.DataFrame(dict(zip(KEY, row.values(), strict=False)) | rounds)] if rounds else []
             row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | versions(manifest)
         else:
