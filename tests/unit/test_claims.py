@@ -396,16 +396,14 @@ def test_time_to_a_reward_that_is_never_reached_is_endless():
     assert row["outcome"] == "holds"
 
 
-def test_tables_measured_apart_are_found_where_they_lie(tmp_path):
-    files = {"paper/runtimes/timings.csv": "environment,repeat\nfrozenlake,0\n"}
-    files |= {f"rlhf_{x}/tables/rlhf_per_seed.csv": "environment,seed\nrlhf,5\n" for x in ("study", "fast")}
-    for name, text in files.items():
-        (tmp_path / "results" / name).parent.mkdir(parents=True)
-        (tmp_path / "results" / name).write_text(text)
-    found = samples.read_apart(samples.apart_files("paper", tmp_path))
-    assert found["timings"].to_dict("list") == {"environment": ["frozenlake"], "repeat": [0]}
-    assert found["rlhf_per_seed"].to_dict("list") == {"environment": ["rlhf_fast", "rlhf_study"], "seed": [5, 5]}
-    assert set(samples.read_apart(samples.apart_files("confirm", tmp_path))) == {"rlhf_per_seed"}
+def test_language_models_are_found_where_their_studies_are(tmp_path):
+    for name in ("study", "fast"):
+        folder = tmp_path / f"results/rlhf_{name}/tables"
+        folder.mkdir(parents=True)
+        (folder / "rlhf_per_seed.csv").write_text("environment,seed\nrlhf,5\n")
+    table = samples.language_models(samples.language_model_files(tmp_path))["rlhf_per_seed"]
+    assert table.to_dict("list") == {"environment": ["rlhf_fast", "rlhf_study"], "seed": [5, 5]}
+    assert samples.language_models(samples.language_model_files(tmp_path / "results")) == {}
 
 
 # The file

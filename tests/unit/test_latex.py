@@ -11,6 +11,7 @@ import pytest
 from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables
+from rl_influence.config import Config
 from rl_influence.publish.latex import LATEX, escape, latex
 from synthetic import CATALOGUE, faithfulness_tables, study, write_synthetic_study
 
@@ -83,3 +84,11 @@ def test_pdflatex_compiles_all_tables(printed, tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout[-2000:]
     assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_header_says_the_level_of_the_study():
+    block = {"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0]}
+    for name, level in (("made_up", "95"), ("confirm", "97.1")):
+        config = Config({"study": name, "grid": [block]}, CATALOGUE)
+        text = latex("table_4", pd.DataFrame(columns=["environment"]), config)
+        assert rf"{level}\% interval" in text

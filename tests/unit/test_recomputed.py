@@ -54,7 +54,7 @@ class Study:
         self.grid: dict[tuple[str, str], set[int]] = {}
         for block in self.config["grid"]:
             for environment, method in itertools.product(block["environments"], block["methods"]):
-                self.grid.setdefault((environment, method), set()).update(block["seeds"])
+                self.grid.setdefault((environment, method), set()).update(listed(block["seeds"]))
         self.curves = {}  # (environment, method, seed) -> test return by round, nan where not evaluated
         for row in read(self.tables / "runs.csv"):
             if not row["reason"]:
@@ -64,8 +64,11 @@ class Study:
         self.confidence = confidence() if name in RULES["sequential"]["studies"] else 0.95
 
     def folder(self, *parts) -> Path:
+        """A result's folder: the study's own, or another one's that has the same result."""
         *path, seed, fingerprint = parts
-        return ROOT.joinpath("results", self.name, *path, f"seed{seed}-{fingerprint[:8]}")
+        studies = (self.name, *(other for other in STUDIES if other != self.name))
+        folders = [ROOT.joinpath("results", name, *path, f"seed{seed}-{fingerprint[:8]}") for name in studies]
+        return next(folder for folder in folders if folder.exists())
 
     def analysis(self, table: str) -> tuple[dict[str, dict[str, set[int]]], set[tuple[str, int]], list[dict]]:
         """environment -> method -> seeds that are asked for, (environment, seed) that is not there, and all rows."""
@@ -75,7 +78,7 @@ class Study:
             if block["analysis"] == name:
                 for environment in block["environments"]:
                     for method in block.get("methods", ["ppo"]):
-                        asked.setdefault(environment, {}).setdefault(method, set()).update(block["seeds"])
+                        asked.setdefault(environment, {}).setdefault(method, set()).update(listed(block["seeds"]))
         missing, rows = set(), []
         for row in read(self.tables / "analyses.csv") if asked else ():
             if row["analysis"] == name:
@@ -86,6 +89,14 @@ class Study:
                     path = self.folder("analyses", name, *key, row["fingerprint"]) / f"{table}.csv"
                     rows += [dict(zip(("environment", "method", "seed"), key, strict=True)) | r for r in read(path)]
         return asked, missing, rows
+
+
+def listed(written: list[int] | str) -> list[int]:
+    """[0, 1], or 0..1 as a range with both ends."""
+    if isinstance(written, list):
+        return written
+    first, last = map(int, written.split(".."))
+    return list(range(first, last + 1))
 
 
 def curve(path: Path) -> np.ndarray:
@@ -252,7 +263,7 @@ def by_unit(rows: list[dict], where: dict, check: dict, unit: str) -> dict[int, 
     return {seed: statistics.fmean(values) for seed, values in found.items()}
 
 
-def numbers(check: dict, side: dict, environment: str, study: Study, seeds: set[int], rows: list[dict]):
+def numbers(check: dict, side: dict, environment: str, study: Study, asked: set[int], rows: list[dict]):
     """seed -> (value, least, most)."""
     ratio = check.get("compare") == "ratio"
     against = check.get("against")
@@ -278,7 +289,7 @@ def numbers(check: dict, side: dict, environment: str, study: Study, seeds: set[
                     found[int(row[unit])] = (*found[int(row[unit])][:2], math.inf)
         return found
     found = {}
-    for seed in sorted(seeds):
+    for seed in sorted(asked):
         own = run_of(method(side["method"], environment), environment, seed, study)
         if check["quantity"] == "se_ave":
             ppo = study.curves.get((environment, "ppo", seed))
@@ -318,7 +329,7 @@ def design(check: dict, environment: str, study: Study):
     """(seeds that the study has for a check, runs that are missing, rows of its table), or None if it lacks it."""
     table = check["table"]
     if table in APART:
-        folder = f"{study.name}/runtimes" if table == "timings" else f"{environment}/tables"
+        folder = f"{study.name}/timings" if table == "timings" else f"{environment}/tables"
         path = ROOT / "results" / folder / f"{table}.csv"
         rows = read(path) if path.exists() else []
         rows = [r | ({"environment": environment} if table != "timings" else {}) for r in rows]

@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, load_claims
+from rl_influence.analysis.claims.samples import language_model_files
 from rl_influence.analysis.registry import analysis_directory, check_analyses, study_tables
 from rl_influence.analysis.runtimes import timed
 from rl_influence.analysis.tables import TABLES as TABLE_MAKERS

@@ -7,6 +7,7 @@ report: "../report/workflow.rst"
 rule claims:
     input:
         **JUDGED,
+        language_models=language_model_files(),
         rules=STUDY.folder / "claims.yaml",
         catalogue=CATALOGUE,
     output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rl_influence.analysis.claims import level_of
 from rl_influence.analysis.numbers import count, number
 from rl_influence.analysis.registry import check_tables
 from rl_influence.config import Config, choose
@@ -20,6 +21,9 @@ def check_printed(config: Config) -> None:
     check_tables(config, {f"table {name}": (name,) for name in config.study_config.tables})
 
 
+INTERVAL = "interval"  # a header, to be completed by the study's level
+
+
 def latex(name: str, frame: pd.DataFrame, config: Config) -> str:
     """A table as a LaTeX tabular (needs the package booktabs), in percent where the paper prints percent.
 
@@ -27,6 +31,7 @@ def latex(name: str, frame: pd.DataFrame, config: Config) -> str:
         ConfigError: for a table that has no printed form.
     """
     header, rows = LATEX[choose("printed table", name, LATEX)](frame, config)
+    header = [f"{100 * level_of(config):.3g}\\% interval" if cell == INTERVAL else cell for cell in header]
     lines = [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule", " & ".join(header) + r" \\"]
     previous = None
     for row in rows:
@@ -38,8 +43,8 @@ def latex(name: str, frame: pd.DataFrame, config: Config) -> str:
 
 
 def _latex_efficiency(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
-    header = ["Environment", "Method", "$n$", r"SE$_\mathrm{ave}$ (\%)", "95\\% interval", "paper"]
-    header += [r"SE$_\mathrm{peak}$ (\%)", "95\\% interval", "paper"]
+    header = ["Environment", "Method", "$n$", r"SE$_\mathrm{ave}$ (\%)", INTERVAL, "paper"]
+    header += [r"SE$_\mathrm{peak}$ (\%)", INTERVAL, "paper"]
     rows = []
     for row in frame.to_dict("records"):
         cells = [*_labels(row, config), count(row)]
@@ -51,7 +56,7 @@ def _latex_efficiency(frame: pd.DataFrame, config: Config) -> tuple[list[str], l
 
 
 def _latex_table_4(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
-    header = ["Environment", "Method", "$n$", "gain", "95\\% interval", "paper", "detectable"]
+    header = ["Environment", "Method", "$n$", "gain", INTERVAL, "paper", "detectable"]
     rows = []
     for row in frame.to_dict("records"):
         cells = [*_labels(row, config), count(row), _number(row["gain"], 2), _range(row, "gain", 1, 2)]
@@ -77,7 +82,7 @@ def _latex_table_5(frame: pd.DataFrame, config: Config) -> tuple[list[str], list
 
 
 def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
-    header = ["Environment", "Method", "$n$", "final return", "95\\% interval", "IQM", "mean over training"]
+    header = ["Environment", "Method", "$n$", "final return", INTERVAL, "IQM", "mean over training"]
     rows = []
     for row in frame.to_dict("records"):
         cells = [*_labels(row, config), count(row), _spread(row, "final_return", 1, 3)]
@@ -87,7 +92,7 @@ def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str]
 
 
 def _latex_faithfulness(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
-    header = ["Removed", "Scoring", "$n$", r"$f_\mathrm{return}$", "95\\% interval", "test return", "95\\% interval"]
+    header = ["Removed", "Scoring", "$n$", r"$f_\mathrm{return}$", INTERVAL, "test return", INTERVAL]
     rows = []
     names = {"subsets": "random halves", "groups": "single groups"}
     if frame.empty:  # then it has no columns either
@@ -108,7 +113,7 @@ def _latex_faithfulness(frame: pd.DataFrame, config: Config) -> tuple[list[str],
 
 def _latex_diagnosis(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
     header = ["Environment", r"$\bar A$ from", "round", "$n$", r"Spearman of influence with $\bar A\hat A$"]
-    header += ["95\\% interval", r"$|\bar A-\hat A|$", "of the bottom", "signs agree (\\%)", "of the bottom"]
+    header += [INTERVAL, r"$|\bar A-\hat A|$", "of the bottom", "signs agree (\\%)", "of the bottom"]
     sources = {"buffer": "the buffer", "rollouts": "rollouts", "exact": "the model"}
     rows = []
     order = frame["source"].map(list(sources).index)
@@ -122,8 +127,8 @@ def _latex_diagnosis(frame: pd.DataFrame, config: Config) -> tuple[list[str], li
 
 
 def _latex_agreement(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
-    header = ["Environment", "advantages", "round", "$n$", "Spearman", "95\\% interval"]
-    header += ["same drops (\\%)", "95\\% interval", "by chance (\\%)"]
+    header = ["Environment", "advantages", "round", "$n$", "Spearman", INTERVAL]
+    header += ["same drops (\\%)", INTERVAL, "by chance (\\%)"]
     rows = []
     for row in frame.to_dict("records"):
         cells = [_labels(row, config)[0], row["shortcut"], f"{row['round']}", count(row)]

@@ -1,7 +1,6 @@
 """A check's number for every seed, from a study's tables, and which of its runs are missing.
 
-Two tables belong to no study's grid: they are measured apart, and their unit takes the place of the seed. `apart_files`
-says where they lie.
+Two tables belong to no study's grid: they are measured apart, and their unit takes the place of the seed.
 
 timings: PPO and IIF timed interleaved in one process of one version of the code; a row for every environment, method
     and timed round with `repeat` (the unit: one alternation of the methods), sampling_s, influence_s, optimise_s (CPU
@@ -35,21 +34,15 @@ APART = {"timings": "repeat", "rlhf_per_seed": "seed"}  # table -> its unit
 REACHED = {"rounds_to_best": "best_reached", "time_to_best_s": "best_reached"}  # quantity -> whether it is one
 
 
-def apart_files(study: str, root: str | Path = ".") -> list[Path]:
-    """The files of `APART` tables that are there: a study's own timings, and what every language-model study found."""
-    results = Path(root) / "results"
-    found = [results / study / "runtimes/timings.csv", *sorted(results.glob("rlhf_*/tables/rlhf_per_seed.csv"))]
-    return [path for path in found if path.exists()]
+def language_model_files(root: str | Path = ".") -> list[Path]:
+    """The files `rlhf_per_seed.csv` of the language-model studies that are there."""
+    return sorted(Path(root).glob("results/rlhf_*/tables/rlhf_per_seed.csv"))
 
 
-def read_apart(paths: Iterable[str | Path]) -> dict[str, pd.DataFrame]:
-    """The tables of these files, by name; a language-model study's rows have its name as their environment."""
-    found: dict[str, list[pd.DataFrame]] = {}
-    for path in map(Path, paths):
-        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
-        study = {"environment": path.parts[-3]} if path.stem == "rlhf_per_seed" else {}
-        found.setdefault(path.stem, []).append(table.assign(**study))
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+def language_models(paths: Iterable[str | Path]) -> dict[str, pd.DataFrame]:
+    """The table `rlhf_per_seed` of these files, by its name; its rows have their study's name as their environment."""
+    parts = [pd.read_csv(path).assign(environment=Path(path).parts[-3]) for path in paths]
+    return {"rlhf_per_seed": pd.concat(parts, ignore_index=True)} if parts else {}
 
 
 @dataclass(frozen=True)
