@@ -1,6 +1,6 @@
-# The pinned environment and this checkout; results are written to /work (mount a folder there):
+# The pinned environment and this checkout; results are written to /data (mount a folder there):
 #   docker build --tag rl-influence .
-#   docker run --rm --volume "$PWD/out:/work" rl-influence snakemake --cores all --configfile /opt/rl-influence/config/smoke.yaml
+#   docker run --rm --volume "$PWD/out:/data" rl-influence snakemake --cores all --configfile /opt/rl-influence/config/smoke.yaml
 FROM python:3.11-slim-bookworm
 
 # hadolint ignore=DL3008
@@ -15,5 +15,5 @@ COPY . .
 RUN python -m pip install --no-cache-dir --no-deps --no-build-isolation --editable .
 
 ENV PYTHONHASHSEED=0 OMP_NUM_THREADS=1 XDG_CACHE_HOME=/tmp
-WORKDIR /work
+WORKDIR /data
 CMD ["rl-influence", "--help"]
