@@ -24,8 +24,8 @@ __all__ = ["Selection", "drop_most_negative", "number_dropped", "score", "select
 
 def needs_scores(spec: RunSpec) -> bool:
     """Whether a method computes influence in every round: to choose records, or to know how many IIF would drop."""
-    matched = (spec.selection.updates, spec.selection.displacement)
-    return RULES[spec.selection.kind].needs == "scores" or "as_influence" in matched
+    asks = (spec.selection.updates, spec.selection.displacement)
+    return RULES[spec.selection.kind].needs == "scores" or "as_influence" in asks
 
 
 def needs_true_advantages(spec: RunSpec) -> bool:

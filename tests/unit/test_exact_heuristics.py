@@ -37,9 +37,7 @@ def test_a_run_drops_what_an_analysis_of_its_snapshots_finds(environment, method
     for k in range(3):
         snapshot = snapshots.load(tmp_path, k)
         true = true_advantages(snapshot, "exact")
-        expected = drop_by_advantage(
-            snapshot.records.advantages, true, 0.5, by={"1": "gap", "2": "product"}[method[11]]
-        )
+        expected = drop_by_advantage(snapshot.records.advantages, true, 0.5, by=BY[method])
         assert snapshot.selection.kept.tolist() == expected.tolist()
         dropped += len(true) - len(expected)
         within_an_episode |= len(snapshot.episode_actions) > 0

@@ -37,9 +37,8 @@ def added(default: Any, **arguments: Any) -> Any:
     return Field(default, exclude_if=lambda value: value == default, **arguments)
 
 
-def _without_defaults(schema: dict[str, Any]) -> None:
-    for field in schema["properties"].values():  # only a value that is written down counts
-        field.pop("default", None)
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default")  # only a value that is written down counts
 
 
 class Closed(BaseModel):
@@ -72,8 +71,7 @@ class PPOConfig(Closed):
     max_grad_norm: float | None = Field(0.5, gt=0, description="clip range of the gradient's global norm; null: none")
     normalize_advantage: bool = Field(True, description="normalise advantages within each mini-batch")
     optimizer: Literal["sgd", "adam", "rmsprop"] = Field(
-        "sgd",
-        description="SGD without momentum; Adam (eps 1e-5) and RMSprop as Stable-Baselines3's PPO and A2C have them",
+        "sgd", description="SGD without momentum; Adam as in Stable-Baselines3's PPO, RMSprop as in its A2C"
     )
     learning_rate: float = Field(5e-3, gt=0, le=1000, description="step size")
     drop_short_minibatch: bool = Field(
@@ -92,7 +90,7 @@ class PPOConfig(Closed):
 class PPOChanges(PPOConfig):
     """Hyperparameters that a block of a study changes; a key that is left out is the environment's."""
 
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
+    model_config = ConfigDict(json_schema_extra=lambda schema: [*map(_without_default, schema["properties"].values())])
 
     @model_validator(mode="after")
     def _batch_fits(self) -> PPOChanges:
@@ -196,17 +194,13 @@ class SelectionConfig(Closed):
             raise ValueError(f"{min(asks)} as_influence needs drop_percent")
         for name in sorted({*rule.arguments} ^ {*self.rule_arguments}):
             raise ValueError(f"selection {self.kind} {'needs' if name in rule.arguments else 'takes no'} {name}")
+        if rule.every_epoch and self.displacement != "own":
+            raise ValueError(f"displacement {self.displacement}: selection {self.kind} is made anew every epoch")
         if self.updates == rule.updates != "own":
             raise ValueError(f"updates {self.updates} is what selection {self.kind} does anyway; leave it out")
         if self.updates == "own" and self.displacement == f"as_{self.kind}":
             raise ValueError(f"displacement as_{self.kind} is what selection {self.kind} does anyway; leave it out")
         return self
-
-    @property
-    def rule_arguments(self) -> dict[str, float]:
-        """What the rule takes beside the buffer."""
-        known = {} if self.priority_exponent is None else {"priority_exponent": self.priority_exponent}
-        return known | self.arguments
 
     def matched(self) -> SelectionConfig | None:
         """The selection whose round sets how far a round of this one moves the actor; None: its own."""
@@ -216,15 +210,21 @@ class SelectionConfig(Closed):
             "as_influence": lambda: SelectionConfig(kind="influence", drop_percent=self.drop_percent),
         }[self.displacement]()
 
+    @property
+    def rule_arguments(self) -> dict[str, float]:
+        """What the rule takes beside the buffer."""
+        known = {} if self.priority_exponent is None else {"priority_exponent": self.priority_exponent}
+        return known | self.arguments
 
 
-class PPOOverride(PPOConfig):
+class PPOOverride(PPOChanges):
     """What a method changes of PPO; a key that is left out is the environment's."""
 
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
-
     learning_rate_factor: float = Field(
-        1, gt=0, le=1000, description="the environment's learning rate is multiplied by it"
+        1,
+        gt=0,
+        le=1000,
+        description="the environment's learning rate is multiplied by it",
     )
 
     @field_validator("learning_rate_factor")
@@ -234,15 +234,12 @@ class PPOOverride(PPOConfig):
             raise ValueError("1 changes nothing; leave it out")
         return value
 
-    @model_validator(mode="after")
-    def _batch_fits(self) -> PPOOverride:  # together with the environment's
-        return self
-
     def applied(self, ppo: dict[str, Any]) -> dict[str, Any]:
         """An environment's hyperparameters with the method's changes."""
         changes = self.model_dump(exclude_unset=True)
         factor = changes.pop("learning_rate_factor", 1)
-        return ppo | {"learning_rate": ppo["learning_rate"] * factor} | changes
+        changed = ppo | changes
+        return changed | {"learning_rate": changed["learning_rate"] * factor}
 
 
 class MethodConfig(Closed):

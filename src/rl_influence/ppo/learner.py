@@ -22,8 +22,8 @@ from rl_influence.ppo.records import Records, TrainingError
 
 
 class Optimizer:
-    """SGD without momentum, Adam, or RMSprop as TensorFlow does it, on a flat vector: the numbers of `torch.optim` with
-    Stable-Baselines3's settings (PPO's for Adam, A2C's for RMSprop).
+    """SGD without momentum, Adam or RMSprop on a flat vector: the numbers of `torch.optim` with the settings that
+    Stable-Baselines3's PPO has for Adam, and its A2C for RMSprop.
 
     Attributes:
         learning_rate: of the steps to come; at first the configuration's.
@@ -33,8 +33,7 @@ class Optimizer:
         self.parameters, self.config = parameters, config
         self.learning_rate, self.steps = config.learning_rate, 0
         self.mean = np.zeros_like(parameters.vector) if config.optimizer == "adam" else None
-        start = {"adam": 0.0, "rmsprop": 1.0}.get(config.optimizer)
-        self.square = None if start is None else np.full_like(parameters.vector, start)
+        self.square = np.zeros_like(parameters.vector) if config.optimizer != "sgd" else None
 
     def step(self, norm: float) -> None:
         """Clips the gradient, whose norm is given, and moves the parameters."""
@@ -48,7 +47,7 @@ class Optimizer:
         elif config.optimizer == "rmsprop":
             self.square *= 0.99
             self.square += (1 - 0.99) * gradient**2
-            self.parameters.vector -= self.learning_rate * gradient / np.sqrt(self.square + eps)
+            self.parameters.vector -= self.learning_rate * gradient / (np.sqrt(self.square) + eps)
         else:
             beta1, beta2 = 0.9, 0.999
             self.mean += (1 - beta1) * (gradient - self.mean)

@@ -33,7 +33,7 @@ from rl_influence.runs.checkpoints import State, pack, unpack
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError
-from rl_influence.selection import Selection, needs_scores, score, score_again, scoring_advantages, select
+from rl_influence.selection import Selection, score, score_again, scoring_advantages, select
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,10 +126,14 @@ class Snapshot(Policy):
             return Selection(kept, len(kept))
         if not RULES[self.spec.selection.kind].every_epoch:
             return self.selection
-        spec, records, scoring = self.spec, self.records, self._scoring()
-        scores = score(records, policy, spec.ppo, scoring) if needs_scores(spec) else None
-        own = seeding.generator(spec.seed, "selection", self.round)
-        return select(spec, records, scores, own, rescore=lambda: score_again(records, policy, spec.ppo, scoring))
+        spec, own = self.spec, seeding.generator(self.spec.seed, "selection", self.round)
+        return select(
+            spec,
+            self.records,
+            self.scores,
+            own,
+            rescore=lambda: score_again(self.records, policy, spec.ppo, self._scoring()),
+        )
 
     def influence(self) -> np.ndarray:
         """Start-of-round influence on f_return as IIF computes it, (n,); the scores that the run used, if any."""

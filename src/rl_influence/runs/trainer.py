@@ -85,13 +85,12 @@ class Trainer:
             watch.begin(self.records)
             with clock("influence_s"):
                 self.scores = true = None
-                scoring = stream("scoring")
                 if needs_true_advantages(spec):
                     true = exact_record_advantages(
                         self.model, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
                     )
                 if needs_scores(spec):
-                    self.scores = score(self.records, self.policy, spec.ppo, scoring)
+                    self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
                     if not np.isfinite(self.scores).all():
                         raise TrainingError("influence scores are not finite")
                 self.selection = select(
@@ -100,7 +99,7 @@ class Trainer:
                     self.scores,
                     stream("selection"),
                     true,
-                    lambda: score_again(self.records, self.policy, spec.ppo, scoring),
+                    lambda: score_again(self.records, self.policy, spec.ppo, stream("scoring")),
                 )
             with clock("optimise_s"):
                 matched = self._match_displacement()
