@@ -14,6 +14,6 @@ RUN python -m pip install --no-cache-dir --requirement requirements.lock
 COPY . .
 RUN python -m pip install --no-cache-dir --no-deps --no-build-isolation --editable .
 
-ENV PYTHONHASHSEED=0 OMP_NUM_THREADS=1 XDG_CACHE_HOME=/tmp
+ENV PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 WORKDIR /data
 CMD ["rl-influence", "--help"]

@@ -206,10 +206,14 @@ def within(numbers: tuple[float, float, float], most: float) -> tuple[float, flo
 
 def chosen(environment: str, unclipped: bool = False) -> str:
     p = ENVIRONMENTS[environment]["drop_percent"]
-    for name, method in METHODS.items():
-        rest = method.get("ppo", {}) == ({"max_grad_norm": None} if unclipped else {})
-        if method["selection"] == {"kind": "influence", "drop_percent": p} and rest:
-            return name
+    changes = {"max_grad_norm": None} if unclipped else {}
+    for percent in (p, "chosen"):
+        for name, method in METHODS.items():
+            if (
+                method["selection"] == {"kind": "influence", "drop_percent": percent}
+                and method.get("ppo", {}) == changes
+            ):
+                return name
     raise LookupError(environment)
 
 

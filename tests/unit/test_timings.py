@@ -62,7 +62,7 @@ def test_the_table(specs, tmp_path, monkeypatch):
     assert (table[list(timings.PHASES)] >= 0).all(axis=None) and (table["sampling_s"] > 0).all()
     assert (
         table["code"].nunique() == 1
-        and len(table["code"][0]) == 12
+        and 11 <= len(table["code"][0]) <= 12
         and lines == ["frozenlake: 2 x 1 rounds of ppo, iif_p50"]
     )
 

@@ -142,14 +142,8 @@ def learned(
     columns = ["phase", "first_round", "last_round", "shown_round", "probability"]
     order = ["round", "probability", "neighbours", "sigma", "nodes", "edges", "roughness"]
     return Learned(
-        target={
-            "label": behaviour.label,
-            "rule": behaviour.rule,
-            "action": behaviour.action,
-            "round": last.round,
-            "record": record,
-            "observation": observation.tolist(),
-        },
+        target={name: getattr(behaviour, name) for name in ("label", "rule", "action")}
+        | {"round": last.round, "record": record, "observation": observation.tolist()},
         trajectory=trajectory[order],
         phases=pd.DataFrame(rows, columns=columns),
         records=pd.concat(records, ignore_index=True),
