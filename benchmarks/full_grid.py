@@ -20,7 +20,7 @@ from rl_influence.publish.latex import LATEX
 from tests.synthetic import write_synthetic_study
 
 METHODS = ["ppo", "iif_p6_25", "iif_p12_5", "iif_p25", "iif_p50", "iif_p100", "random", "advantage_h1", "advantage_h2"]
-METHODS += ["td_error", "ppo_noclip", "iif_p6_25_noclip", "iif_p12_5_noclip", "iif_p50_noclip"]
+METHODS += ["td_error", "ppo_noclip", "iif_p12_5_noclip", "iif_p50_noclip"]
 METHODS += ["ppo_matched_updates", "iif_matched_updates", "difficulty"]
 SEEDS = list(range(12))
 GRID = [

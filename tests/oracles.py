@@ -267,10 +267,10 @@ def ppo_losses(policy, records, batch, *, clip_range, entropy_coef, value_coef, 
 def displacement(before, after, prefixes):
     """L2 norm of the change of the parameters whose names begin with one of `prefixes`; both are name -> tensor."""
     squares = [
-        (float(b) - float(a)) ** 2
+        (b - a) ** 2
         for name in before
         if name.startswith(prefixes)
-        for b, a in zip(before[name].flatten(), after[name].flatten(), strict=True)
+        for b, a in zip(before[name].flatten().tolist(), after[name].flatten().tolist(), strict=True)
     ]
     return math.sqrt(sum(squares))
 

@@ -47,8 +47,8 @@ class Selection:
 
 def needs_scores(spec: RunSpec) -> bool:
     """Whether a method computes influence in every round: to choose records, or to know how many IIF would drop."""
-    kind = spec.selection.kind
-    return kind in ("influence", "random", "difficulty") or spec.selection.updates == "as_influence"
+    kind, matched = spec.selection.kind, (spec.selection.updates, spec.selection.displacement)
+    return kind in ("influence", "random", "difficulty") or "as_influence" in matched
 
 
 def score(records: Records, policy: ActorCritic, config: PPOConfig, generator: np.random.Generator) -> np.ndarray:

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 from rl_influence.cli import main
 from rl_influence.config import (
+    AnalysisBlock,
     Config,
     ConfigError,
     EnvironmentConfig,
+    GridBlock,
     PPOConfig,
     RunSpec,
     check_environments,
@@ -75,8 +77,8 @@ def error_line(folder: Path, capsys, **arguments: str) -> str:
 def test_committed_studies_have_the_runs_that_their_grids_multiply_to():
     counts = {name: len(Config(ROOT / f"config/{name}.yaml").runs) for name in ("config", "paper", "smoke")}
     for name, count in counts.items():
-        grid = yaml.safe_load((ROOT / f"config/{name}.yaml").read_text())["grid"]
-        assert count == sum(len(b["environments"]) * len(b["methods"]) * len(b["seeds"]) for b in grid)
+        grid = Config(ROOT / f"config/{name}.yaml").study_config.grid
+        assert count == sum(len(b.environments) * len(b.methods) * len(b.seeds) for b in grid)
 
 
 def test_frozenlake_resolves_to_the_settings_of_the_paper():
@@ -149,6 +151,74 @@ def test_a_method_may_turn_clipping_off_and_only_if_it_says_so(folder):
     assert config.resolve("frozenlake", "ppo_noclip", 0).ppo.max_grad_norm is None
 
 
+@pytest.mark.parametrize(
+    "written, seeds",
+    [
+        ("0..4", (0, 1, 2, 3, 4)),
+        ("7..7", (7,)),
+        (" 3 .. 5 ", (3, 4, 5)),
+        (["0..2", 7, "10..11"], (0, 1, 2, 7, 10, 11)),
+        (["5", "6..7"], (5, 6, 7)),
+    ],
+)
+def test_seeds_may_be_ranges(written, seeds, folder):
+    change(folder / STUDY, "grid.0.seeds", written)
+    change(folder / STUDY, "analyses", [])
+    grid = Config(folder / STUDY).study_config.grid
+    assert grid[0].seeds == seeds
+    analysis = {"analysis": "agreement", "environments": ["frozenlake"], "seeds": written, "rounds": [1]}
+    assert parse(AnalysisBlock, analysis, "here").seeds == seeds
+
+
+def test_seeds_as_they_stand_in_yaml():
+    block = "{environments: [frozenlake], methods: [ppo], seeds: [0..4, 7], ppo: {learning_rate: 1e-2}}"
+    parsed = parse(GridBlock, yaml.safe_load(block), "here")
+    assert parsed.seeds == (0, 1, 2, 3, 4, 7) and parsed.ppo.model_dump() == {"learning_rate": 0.01}
+
+
+def test_a_blocks_hyperparameters_replace_the_environments(folder):
+    change(folder / FROZENLAKE, "ppo", {"gamma": 0.9, "learning_rate": 0.02, "n_steps": 4096})
+    block = {"environments": ["frozenlake"], "methods": ["ppo", "ppo_lr3", "ppo_noclip"], "seeds": [0]}
+    change(folder / STUDY, "grid", [block | {"ppo": {"learning_rate": 0.1, "batch_size": 3000, "max_grad_norm": 0.7}}])
+    change(folder / STUDY, "analyses", [])
+    config = Config(folder / STUDY)
+    ppo, tripled, unclipped = (run.spec.ppo for run in config.runs)
+    assert (ppo.learning_rate, ppo.batch_size, ppo.gamma, ppo.n_steps) == (0.1, 3000, 0.9, 4096)
+    assert tripled == ppo.model_copy(update={"learning_rate": 0.1 * 3})  # a method changes what the block says
+    assert unclipped == ppo.model_copy(update={"max_grad_norm": None})
+    assert config.resolve("frozenlake", "ppo", 0).ppo.learning_rate == 0.02
+    again = Config(json.loads(json.dumps(config.study_config.model_dump(mode="json"))), folder)
+    assert again.runs == config.runs  # what a block does not change stays unsaid when it is written out
+
+
+@pytest.mark.parametrize("factor", [3, 10, 30])
+def test_a_methods_learning_rate_is_a_multiple_of_its_environments(factor):
+    config = Config(ROOT / "config/paper.yaml")
+    for environment in ("frozenlake", "lunarlander_adam"):
+        for kind in ("ppo", "iif", "random"):
+            plain = config.resolve(environment, kind, 0)
+            spec = config.resolve(environment, f"{kind}_lr{factor}", 0)
+            assert spec.ppo.learning_rate == pytest.approx(factor * config.environments[environment].ppo.learning_rate)
+            ppo = spec.ppo.model_copy(update={"learning_rate": plain.ppo.learning_rate})
+            assert spec.model_copy(update={"ppo": ppo}) == plain  # and nothing else differs
+
+
+@pytest.mark.parametrize("environment, same", [("frozenlake", "iif_p50"), ("minigrid", "iif_p12_5")])
+def test_iif_is_the_run_at_the_environments_own_p(environment, same):
+    config = Config(ROOT / "config/paper.yaml")
+    assert fingerprint(config.resolve(environment, "iif", 0)) == fingerprint(config.resolve(environment, same, 0))
+    noclip = config.resolve(environment, "iif_noclip", 0)
+    assert fingerprint(noclip) == fingerprint(config.resolve(environment, f"{same}_noclip", 0))
+
+
+def test_a_key_that_was_added_enters_a_fingerprint_only_away_from_its_default():
+    config = Config(ROOT / "config/paper.yaml")
+    spec, matched = (config.resolve("frozenlake", name, 0) for name in ("ppo", "ppo_matched_displacement"))
+    assert "displacement" not in spec.result_key()["selection"]
+    assert matched.result_key()["selection"]["displacement"] == "as_influence"
+    assert RunSpec(**json.loads(json.dumps(matched.model_dump(mode="json")))) == matched
+
+
 # What is wrong, through the command line
 
 
@@ -174,6 +244,7 @@ def test_arguments(arguments, words, folder, capsys):
 BAD_KEYS = [
     (STUDY, "grids", "grid"),
     (STUDY, "grid.0.seed", "seeds"),
+    (STUDY, "grid.0.ppo.learningrate", "learning_rate"),
     (FROZENLAKE, "gymid", "gym_id"),
     (FROZENLAKE, "ppo.batchsize", "batch_size"),
     (FROZENLAKE, "evaluation.episode", "episodes"),
@@ -216,6 +287,14 @@ BAD_VALUES = [
     (METHODS, "ppo.selection.updates", "as_influence", "updates as_influence needs drop_percent"),
     (METHODS, "ppo.selection.updates", "as_all", "what selection all does anyway"),
     (METHODS, "random.selection.updates", "as_influence", "what selection random does anyway"),
+    (METHODS, "ppo.selection.displacement", "as_influence", "displacement as_influence needs drop_percent"),
+    (METHODS, "ppo.selection.displacement", "as_all", "what selection all does anyway"),
+    (METHODS, "iif_p50.selection.displacement", "as_influence", "what selection influence does anyway"),
+    (METHODS, "iif_p50.selection.displacement", "as_random", "'own', 'as_all' or 'as_influence'"),
+    (METHODS, "ppo_lr3.ppo.learning_rate_factor", 1, "1 changes nothing; leave it out"),
+    (METHODS, "ppo_lr3.ppo.learning_rate_factor", 0, "greater than 0"),
+    (METHODS, "ppo_lr3.ppo.learning_rate_factor", None, "valid number"),
+    (METHODS, "ppo_lr3.ppo.learning_rate_factor", float("nan"), "finite number"),
     (METHODS, "ppo.selection.kind", "influences", "'influence'"),
     (METHODS, "ppo.selection", "all", "expected a mapping"),
     (METHODS, "ppo", [], "expected a mapping"),
@@ -230,6 +309,15 @@ BAD_VALUES = [
     (STUDY, "grid.0.seeds", 3, "expected a list"),
     (STUDY, "grid.0.seeds", "0-4", "expected a list"),
     (STUDY, "grid.0.seeds", [], "at least one entry"),
+    *((STUDY, "grid.0.seeds", x, "no range of seeds") for x in ("0..", "..9", "a..b", "-1..3", "0...3", "0..1e2")),
+    (STUDY, "grid.0.seeds", "9..0", "expected a range that rises"),
+    (STUDY, "grid.0.seeds", "0..10000", "at most 10000 seeds"),
+    (STUDY, "grid.0.seeds", ["0..4", 3], "repeated: 3"),
+    (STUDY, "grid.0.seeds", ["0..4", "4..5"], "repeated: 4"),
+    (STUDY, "grid.0.seeds", f"0..{10**30}", "no range of seeds"),
+    (STUDY, "grid.0.ppo", {"learning_rate": -1}, "greater than 0"),
+    (STUDY, "grid.0.ppo", {"batch_size": 4096}, "batch_size 4096 is larger than the buffer (n_steps 2048)"),
+    (STUDY, "grid.0.ppo", 3, "expected a mapping"),
     (STUDY, "grid.0.environments", {"frozenlake", "acrobot"}, "expected a list"),
     (STUDY, "grid.0.environments", "frozenlake", "expected a list"),
     (STUDY, "grid.0.environments", ["frozenlake", "frozenlake"], "repeated: frozenlake"),
@@ -296,11 +384,10 @@ def test_two_ids_for_one_setting(first, second, folder, capsys):
 
 
 def test_two_ids_that_one_environment_makes_the_same(folder):
-    change(folder / METHODS, "iif_own", {"label": "x", "selection": {"kind": "influence", "drop_percent": "chosen"}})
-    change(folder / STUDY, "grid.0.methods", ["iif_p12_5", "iif_own"])
+    change(folder / STUDY, "grid.0.methods", ["iif_p12_5", "iif"])
     Config(folder / STUDY)  # FrozenLake's own p is 50
-    change(folder / STUDY, "grid.0.methods", ["iif_p50", "iif_own"])
-    with pytest.raises(ConfigError, match="iif_p50 and iif_own are the same setting in environment frozenlake"):
+    change(folder / STUDY, "grid.0.methods", ["iif_p50", "iif"])
+    with pytest.raises(ConfigError, match="iif_p50 and iif are the same setting in environment frozenlake"):
         Config(folder / STUDY)
 
 
@@ -492,6 +579,7 @@ SCALARS = (
     | st.dates()
     | st.binary(max_size=5)
     | st.sampled_from(["chosen", "all", "influence", "td_error", "as_all", "ppo", "frozenlake", "../x", "1e9", "nan"])
+    | st.sampled_from(["0..3", "3..0", "as_influence"])
 )
 VALUES = st.recursive(
     SCALARS,

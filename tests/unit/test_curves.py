@@ -240,6 +240,8 @@ def test_roles_come_from_what_methods_do(catalogue):
         "iif_p12_5",
         "iif_p12_5",
     ]
+    own = study({"environments": ["frozenlake"], "methods": ["ppo", "iif"], "seeds": [0]}, folder=catalogue)
+    assert curves.chosen_iif(own, "frozenlake") == "iif" and curves.iif_sweep(own) == sweep
     assert curves.adam_variants(config) == ["minigrid_adam"]
     assert curves.environments_of(config) == ["frozenlake", "minigrid", "minigrid_adam"]
     assert curves.methods_of(config) == ["ppo", "iif_p12_5"]

@@ -80,7 +80,7 @@ def test_every_quantity_is_its_slow_twins(case):
         settings = {"clip_range": 0.03, "entropy_coef": 0.01, "value_coef": 0.5}
         expected.append(oracles.ppo_losses(learner.policy, records, step.batch, **settings))
         watch.note(step)
-    found = watch.row([(1.0, 10), (4.0, 30)], scores)
+    found = watch.row([(1.0, 10), (4.0, 30)], scores, {"step_scale": 1.5, "displacement_target": 0.1})
     old, new = list(records.log_probs), oracles.log_probs(learner.policy, records)
     weights = [{name: p.detach() for name, p in policy.named_parameters()} for policy in (before, learner.policy)]
     policy_losses, value_losses, norms = zip(*expected, strict=True)
@@ -102,6 +102,8 @@ def test_every_quantity_is_its_slow_twins(case):
             "value_displacement": oracles.displacement(*weights, CRITIC[case]),
             "negative_share": sum(score < 0 for score in scores) / 40,
             **{f"influence_q{100 * q:02.0f}": oracles.quantile(scores, q) for q in QUANTILES},
+            "step_scale": 1.5,
+            "displacement_target": 0.1,
         },
         rel=1e-4,  # five digits are kept
     )
@@ -112,11 +114,12 @@ def test_every_quantity_is_its_slow_twins(case):
 def test_a_round_without_episodes_updates_or_scores_has_empty_fields():
     learner, records = made("states")
     records.returns[:] = 1.0  # constant: nothing to explain
-    found = begun(learner, records).row([], None)
+    found = begun(learner, records).row([], None, {})
     empty = {name for name, value in found.items() if value == ""}
     assert empty == {
         *("train_return", "train_length", "explained_variance", "policy_loss", "value_loss", "grad_norm"),
-        *("grad_clipped_share", "negative_share", *(f"influence_q{100 * q:02.0f}" for q in QUANTILES)),
+        *("grad_clipped_share", "negative_share", "step_scale", "displacement_target"),
+        *(f"influence_q{100 * q:02.0f}" for q in QUANTILES),
     }
     assert found["displacement"] == found["clip_fraction"] == found["episodes"] == 0
     assert found["approx_kl"] == pytest.approx(0, abs=1e-15)
@@ -128,13 +131,13 @@ def test_without_a_limit_no_update_is_clipped():
     watch = begun(learner, records)
     for step in learner.steps(records, [np.arange(32)]):
         watch.note(step)
-    assert watch.row([], None)["grad_clipped_share"] == 0 < watch.row([], None)["grad_norm"]
+    assert watch.row([], None, {})["grad_clipped_share"] == 0 < watch.row([], None, {})["grad_norm"]
 
 
 def test_a_policy_that_has_gone_far_off_is_infinitely_far():
     learner, records = made("vectors")
     records.log_probs[:] = -800.0
-    assert begun(learner, records).row([], None)["approx_kl"] == math.inf
+    assert begun(learner, records).row([], None, {})["approx_kl"] == math.inf
 
 
 def test_episodes_are_those_of_the_round():

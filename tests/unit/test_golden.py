@@ -77,10 +77,23 @@ def outcome(case: str) -> dict[str, list[float]]:
 @pytest.mark.parametrize("case", CASES)
 def test_golden_run(case):
     expected = json.loads(VALUES.read_text())["runs"].get(case)
-    found = outcome(case)
-    assert expected is not None, f"no values for {case!r}; {ADVICE}"
+    assert expected is not None, f"no values for {case!r} yet, a new one; {REGENERATE}"
+    compare(outcome(case), expected, case)
+
+
+def compare(found: dict, expected: dict, case: str) -> None:
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-5, err_msg=f"{case}, {name}: {ADVICE}")
+
+
+def regenerated(case: str, recorded: dict | None) -> dict[str, list[float]]:
+    """The recorded values where they hold: another machine's last digits are no news."""
+    found = outcome(case)
+    try:
+        compare(found, recorded or {name: [np.nan] for name in found}, case)
+    except AssertionError:
+        return found
+    return recorded
 
 
 def test_golden_values_belong_to_this_version_and_to_these_runs():
@@ -90,5 +103,6 @@ def test_golden_values_belong_to_this_version_and_to_these_runs():
 
 
 if __name__ == "__main__":
-    values = {"results_version": RESULTS_VERSION, "runs": {case: outcome(case) for case in CASES}}
+    old = json.loads(VALUES.read_text())["runs"]
+    values = {"results_version": RESULTS_VERSION, "runs": {case: regenerated(case, old.get(case)) for case in CASES}}
     VALUES.write_text(json.dumps(values, indent=1) + "\n")

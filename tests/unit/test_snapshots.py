@@ -62,6 +62,7 @@ SPECS = {
     "adam": make_spec(optimizer="adam", learning_rate=1e-3),
     "td_error": make_spec({"kind": "td_error", "priority_exponent": 0.6}),
     "as_all": make_spec({"kind": "influence", "drop_percent": 100, "updates": "as_all"}),
+    "displacement": make_spec({"kind": "all", "drop_percent": 50, "displacement": "as_influence"}),
     "bipedalwalker": make_spec(
         environment={"id": "walker", "gym_id": "BipedalWalker-v3", "kwargs": {}, "evaluation": {"kind": "batched"}},
     ),

@@ -63,17 +63,17 @@ HEURISTICS = (
 
 
 def method_of(config: Config, environment: str, role: Role) -> str | None:
-    """The catalogue's method that plays a role in an environment."""
+    """The method that plays a role in an environment: one of the grid's, or else of the catalogue's."""
     percent = config.environment(environment).drop_percent
-    for name, method in config.methods.items():
-        selection, changed = method.selection, method.ppo.model_dump(exclude_unset=True)
-        if (
-            (selection.kind, selection.updates) == role[:2]
-            and selection.drop_percent in (None, "chosen", percent)
-            and changed == ({} if role.clipped else {"max_grad_norm": None})
-        ):
-            return name
-    return None
+    names = [
+        name
+        for name, method in config.methods.items()
+        if (method.selection.kind, method.selection.updates, method.selection.displacement) == (*role[:2], "own")
+        and method.selection.drop_percent in (None, "chosen", percent)
+        and method.ppo.model_dump(exclude_unset=True) == ({} if role.clipped else {"max_grad_norm": None})
+    ]
+    used = {run.method for run in config.runs if run.environment == environment}
+    return next((name for name in [*(n for n in names if n in used), *names]), None)
 
 
 def rows_where(table: pd.DataFrame, where: Mapping[str, object]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.config import Config, ConfigError, Run, RunSpec
+from rl_influence.config import Config, ConfigError, Run, RunSpec, SelectionConfig
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
 from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, check_run, run_directory
 
@@ -130,7 +130,7 @@ def reference_method(config: Config) -> str:
 
 
 def iif_sweep(config: Config) -> dict[str, float]:
-    """IIF's methods with nothing else changed: id -> p in percent, rising."""
+    """IIF's methods of one p and with nothing else changed: id -> p in percent, rising."""
     found = {
         name: method.selection.drop_percent
         for name, method in config.methods.items()
@@ -140,9 +140,15 @@ def iif_sweep(config: Config) -> dict[str, float]:
 
 
 def chosen_iif(config: Config, environment: str) -> str | None:
-    """IIF at the environment's own p."""
-    p = config.environment(environment).drop_percent
-    return next((name for name, percent in iif_sweep(config).items() if percent == p), None)
+    """IIF at the environment's own p: the id that the grid has there, or else one of the catalogue's."""
+    numbers = {name for name, p in iif_sweep(config).items() if p == config.environment(environment).drop_percent}
+    chosen = {
+        name
+        for name, method in config.methods.items()
+        if method.selection == SelectionConfig(kind="influence", drop_percent="chosen") and _plain(config, name)
+    }
+    used = {run.method for run in config.runs if run.environment == environment}
+    return next((name for name in [*sorted((numbers | chosen) & used), *sorted(numbers), *sorted(chosen)]), None)
 
 
 def adam_variants(config: Config) -> list[str]:
@@ -162,7 +168,8 @@ def adam_variants(config: Config) -> list[str]:
 
 def _plain(config: Config, name: str) -> bool:
     method = config.methods[name]
-    return method.selection.updates == "own" and not method.ppo.model_dump(exclude_unset=True)
+    own = method.selection.updates == method.selection.displacement == "own"
+    return own and not method.ppo.model_dump(exclude_unset=True)
 
 
 def _load_run(directory: Path, spec: RunSpec) -> tuple[dict[str, list], dict]:

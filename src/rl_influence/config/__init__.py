@@ -17,15 +17,16 @@ from rl_influence.config.models import (
     Identifier,
     MethodConfig,
     Percent,
+    PPOChanges,
     PPOConfig,
     PPOOverride,
     Run,
     RunSpec,
-    Seed,
     SelectionConfig,
     StudyConfig,
     Text,
 )
+from rl_influence.config.seeds import Seed
 
 __all__ = [
     "Analysis",
@@ -45,6 +46,7 @@ __all__ = [
     "IDENTIFIER",
     "Identifier",
     "MethodConfig",
+    "PPOChanges",
     "PPOConfig",
     "PPOOverride",
     "Percent",

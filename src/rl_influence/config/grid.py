@@ -111,7 +111,7 @@ class Config:
         selection = meth.selection
         if selection.drop_percent == "chosen":
             selection = selection.model_copy(update={"drop_percent": env.drop_percent})
-        overrides = meth.ppo.model_dump(exclude_unset=True)
+        ppo = env.ppo.model_dump() | (block.ppo.model_dump() if block else {})
         evaluation = env.evaluation.model_dump()
         if block and block.evaluation_episodes:
             evaluation["episodes"] = block.evaluation_episodes
@@ -122,12 +122,12 @@ class Config:
             {
                 "environment": env.model_dump(),
                 "selection": selection.model_dump(),
-                "ppo": env.ppo.model_dump() | overrides,
+                "ppo": meth.ppo.applied(ppo),
                 "rounds": (block and block.rounds) or env.rounds,
                 "evaluation": evaluation,
                 "seed": seed,
             },
-            f"{environment}/{method}",
+            f"{self.name}: {environment}/{method}",
         )
 
 

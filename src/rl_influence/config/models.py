@@ -16,15 +16,16 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from rl_influence.config.loading import IDENTIFIER
+from rl_influence.config.seeds import Seed, Seeds
 
 Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
 Text = Annotated[str, Field(min_length=1)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
 
@@ -32,6 +33,10 @@ Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard er
 def added(default: Any, **arguments: Any) -> Any:
     """A field that came after results were committed: where it is at its default, it enters no fingerprint."""
     return Field(default, exclude_if=lambda value: value == default, **arguments)
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default")  # only a value that is written down counts
 
 
 class Closed(BaseModel):
@@ -74,6 +79,20 @@ class PPOConfig(Closed):
         if self.batch_size > self.n_steps:
             raise ValueError(f"batch_size {self.batch_size} is larger than the buffer (n_steps {self.n_steps})")
         return self
+
+
+class PPOChanges(PPOConfig):
+    """Hyperparameters that a block of a study changes; a key that is left out is the environment's."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: [*map(_without_default, schema["properties"].values())])
+
+    @model_validator(mode="after")
+    def _batch_fits(self) -> PPOChanges:
+        return self  # what is changed and what is not are checked together, in the run's specification
+
+    @model_serializer
+    def _changes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
 class EvaluationConfig(Closed):
@@ -148,6 +167,11 @@ class SelectionConfig(Closed):
     updates: Literal["own", "as_all", "as_influence"] = Field(
         "own", description="updates per epoch: what its records give (own), or as many as PPO or as IIF takes"
     )
+    displacement: Literal["own", "as_all", "as_influence"] = added(
+        "own",
+        description="learning rate of a round: the method's (own), or scaled so that the round moves the actor's "
+        "parameters as far (L2 norm, within 1 %) as PPO's or IIF's round from there would",
+    )
 
     @field_validator("drop_percent", mode="wrap")
     @classmethod
@@ -160,16 +184,27 @@ class SelectionConfig(Closed):
     @model_validator(mode="after")
     def _arguments_fit(self) -> SelectionConfig:
         drops = self.kind not in ("all", "td_error")
-        if drops != (self.drop_percent is not None) and self.updates != "as_influence":
+        asks = {key for key in ("updates", "displacement") if getattr(self, key) == "as_influence"}
+        if drops != (self.drop_percent is not None) and not asks:
             raise ValueError(f"selection {self.kind} {'needs' if drops else 'takes no'} drop_percent")
-        if self.updates == "as_influence" and self.drop_percent is None:
-            raise ValueError("updates as_influence needs drop_percent")
+        if asks and self.drop_percent is None:
+            raise ValueError(f"{min(asks)} as_influence needs drop_percent")
         if (self.kind == "td_error") != (self.priority_exponent is not None):
             raise ValueError("priority_exponent belongs to selection td_error, and only to it")
         as_it_is = {"all": "as_all", "td_error": "as_all"} | dict.fromkeys(COUNTED_BY_INFLUENCE, "as_influence")
         if self.updates == as_it_is.get(self.kind):
             raise ValueError(f"updates {self.updates} is what selection {self.kind} does anyway; leave it out")
+        if self.updates == "own" and self.displacement == f"as_{self.kind}":
+            raise ValueError(f"displacement as_{self.kind} is what selection {self.kind} does anyway; leave it out")
         return self
+
+    def matched(self) -> SelectionConfig | None:
+        """The selection whose round sets how far a round of this one moves the actor; None: its own."""
+        return {
+            "own": lambda: None,
+            "as_all": lambda: SelectionConfig(kind="all"),
+            "as_influence": lambda: SelectionConfig(kind="influence", drop_percent=self.drop_percent),
+        }[self.displacement]()
 
 
 class PPOOverride(Closed):
@@ -179,8 +214,28 @@ class PPOOverride(Closed):
         None,
         gt=0,
         description="instead of the environment's; null: no clipping",
-        json_schema_extra=lambda schema: schema.pop("default"),  # only a value that is written down counts
+        json_schema_extra=_without_default,
     )
+    learning_rate_factor: float = Field(
+        1,
+        gt=0,
+        le=1000,
+        description="the environment's learning rate is multiplied by it",
+        json_schema_extra=_without_default,
+    )
+
+    @field_validator("learning_rate_factor")
+    @classmethod
+    def _changes_something(cls, value: float) -> float:
+        if value == 1:
+            raise ValueError("1 changes nothing; leave it out")
+        return value
+
+    def applied(self, ppo: dict[str, Any]) -> dict[str, Any]:
+        """An environment's hyperparameters with the method's changes."""
+        changes = self.model_dump(exclude_unset=True)
+        factor = changes.pop("learning_rate_factor", 1)
+        return ppo | {"learning_rate": ppo["learning_rate"] * factor} | changes
 
 
 class MethodConfig(Closed):
@@ -203,10 +258,11 @@ class GridBlock(Closed):
 
     environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
     methods: tuple[Identifier, ...] = Field(min_length=1, description="ids in methods.yaml")
-    seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
+    seeds: Seeds = Field(min_length=1, description="one run each; 0..9 is short for 0, 1, ..., 9")
     rounds: Count | None = Field(None, description="instead of the environment's rounds")
     evaluation_episodes: Episodes | None = Field(None, description="instead of the environment's episodes")
     evaluation_every: Count | None = Field(None, description="instead of the environment's every")
+    ppo: PPOChanges = Field(default_factory=PPOChanges, description="instead of the environment's hyperparameters")
 
     _no_repeats = field_validator("environments", "methods", "seeds")(_no_repeats)
 
@@ -217,7 +273,7 @@ class AnalysisBlock(Closed):
     analysis: Identifier = Field(description="what is computed, see docs/method.md")
     environments: tuple[Identifier, ...] = Field(min_length=1, description="ids of files in environments/")
     methods: tuple[Identifier, ...] = Field(("ppo",), min_length=1, description="ids in methods.yaml")
-    seeds: tuple[Seed, ...] = Field(min_length=1, description="one run each")
+    seeds: Seeds = Field(min_length=1, description="one run each; 0..9 is short for 0, 1, ..., 9")
     rounds: tuple[Annotated[int, Field(ge=0, le=10**9)], ...] | Literal["all"] = Field(
         description="rounds, 0 being the first, which the untrained policy collects; or `all`"
     )

@@ -22,11 +22,15 @@ from rl_influence.ppo.records import Records, TrainingError
 
 
 class Optimizer:
-    """SGD without momentum, or Adam with Stable-Baselines3's eps, on a flat vector; same numbers as `torch.optim`."""
+    """SGD without momentum, or Adam with Stable-Baselines3's eps, on a flat vector; same numbers as `torch.optim`.
+
+    Attributes:
+        learning_rate: of the steps to come; at first the configuration's.
+    """
 
     def __init__(self, parameters: FlatParameters, config: PPOConfig):
         self.parameters, self.config = parameters, config
-        self.steps = 0
+        self.learning_rate, self.steps = config.learning_rate, 0
         adam = config.optimizer == "adam"
         self.mean = np.zeros_like(parameters.vector) if adam else None
         self.square = np.zeros_like(parameters.vector) if adam else None
@@ -38,7 +42,7 @@ class Optimizer:
             gradient *= min(1.0, config.max_grad_norm / (norm + 1e-6))
         self.steps += 1
         if self.mean is None:
-            gradient *= config.learning_rate
+            gradient *= self.learning_rate
             self.parameters.vector -= gradient
             return
         beta1, beta2, eps = 0.9, 0.999, 1e-5
@@ -46,7 +50,7 @@ class Optimizer:
         self.square *= beta2
         self.square += (1 - beta2) * gradient**2
         denominator = np.sqrt(self.square) / np.sqrt(1 - beta2**self.steps) + eps
-        self.parameters.vector -= config.learning_rate / (1 - beta1**self.steps) * self.mean / denominator
+        self.parameters.vector -= self.learning_rate / (1 - beta1**self.steps) * self.mean / denominator
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays that `restore` takes."""

@@ -24,16 +24,19 @@ from rl_influence.config import (
     GridBlock,
     Identifier,
     MethodConfig,
+    PPOChanges,
     PPOConfig,
     PPOOverride,
     SelectionConfig,
     StudyConfig,
 )
+from rl_influence.config.seeds import RANGE
 from rl_influence.runs.files import write_atomic
 
 SECTIONS: dict[type[Closed], str] = {
     StudyConfig: "A study: `config/<name>.yaml`",
     GridBlock: "A block of a study's `grid`",
+    PPOChanges: "A block's `ppo`",
     AnalysisBlock: "A block of a study's `analyses`",
     EnvironmentConfig: "An environment: `config/environments/<id>.yaml`",
     PPOConfig: "An environment's `ppo`",
@@ -109,6 +112,8 @@ def _value(field: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
     if "$ref" in field:
         return "mapping, see below"
+    if field.get("pattern") == RANGE["pattern"]:
+        return "range `first..last`"
     if field["type"] == "array":
         return f"list: {_value(field['items'])}"
     if field.get("pattern") == IDENTIFIER:

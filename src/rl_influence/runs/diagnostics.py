@@ -15,6 +15,8 @@
     value_displacement   the same for those that the value loss reaches; a shared feature extractor is in both
     negative_share       share of the records with negative influence; empty for methods that compute none
     influence_q05 ...    quantiles of the records' influence
+    step_scale           factor of the learning rate; only of methods with matched displacement, see `displacement`
+    displacement_target  how far the other method's round would have moved the actor; only of these, too
 
 Five significant digits. Nothing here draws a random number or changes one of the run's, and its time is in no column
 of `timing.csv`.
@@ -61,12 +63,15 @@ class Watch:
         """How many updates there were."""
         return len(self._updates)
 
-    def row(self, episodes: Sequence[tuple[float, int]], scores: np.ndarray | None) -> dict[str, Any]:
+    def row(
+        self, episodes: Sequence[tuple[float, int]], scores: np.ndarray | None, matched: dict[str, float]
+    ) -> dict[str, Any]:
         """The columns of `diagnostics.csv` but `round`.
 
         Args:
             episodes: (return, length) of those that ended in the round.
             scores: (n,) influence of each record, if the method computes it.
+            matched: `step_scale` and `displacement_target`, if the round has them.
         """
         returns, lengths = np.array(episodes, dtype=np.float64).reshape(-1, 2).T
         losses = np.array(self._updates).reshape(-1, 3)
@@ -79,6 +84,7 @@ class Watch:
         found |= {"policy_loss": policy_loss, "value_loss": value_loss, "grad_norm": grad_norm}
         found |= {"grad_clipped_share": clipped.mean() if self.updates else None}
         found |= self.displacements() | _of_influence(scores)
+        found |= {"step_scale": None, "displacement_target": None} | matched
         return {name: "" if x is None else x if name == "episodes" else float(f"{x:.5g}") for name, x in found.items()}
 
     def displacements(self) -> dict[str, float]:

@@ -24,6 +24,7 @@ PANELS = {  # title -> columns of diagnostics.csv
     "gradient norm": ("grad_norm",),
     "displacement of parameters": ("displacement", "value_displacement"),
     "share of negative influence": ("negative_share",),
+    "factor of the learning rate": ("step_scale",),
     "influence: 5, 25, 50, 75, 95 %": tuple(f"influence_q{percent}" for percent in ("05", "25", "50", "75", "95")),
 }
 

@@ -80,12 +80,20 @@ class Snapshot(Policy):
         selection: the records that the run's method let train.
         scores: the influences that it used, (n,), or None.
         episode_actions: actions of the first record's episode before that record, so that its state can be replayed.
+        step_scale: factor of the round's learning rate, see `displacement`.
     """
 
     records: Records
     selection: Selection
     scores: np.ndarray | None
     episode_actions: np.ndarray
+    step_scale: float = 1.0
+
+    def learner(self) -> Learner:
+        """A new policy and optimiser in this state, with the round's learning rate."""
+        learner = super().learner()
+        learner.optimizer.learning_rate *= self.step_scale
+        return learner
 
     def epochs(self, kept: np.ndarray | None = None, *, order: int = 0) -> Iterator[np.ndarray]:
         """Record indices of each epoch as the run trained on them.
@@ -212,7 +220,7 @@ def save(directory: str | Path, snapshot: Policy) -> Path:
         name = f"round_{snapshot.round}"
         state |= {f"records/{key}": value for key, value in snapshot.records.arrays().items()}
         state |= {"kept": snapshot.selection.kept, "records_per_epoch": int(snapshot.selection.records_per_epoch)}
-        state["episode_actions"] = snapshot.episode_actions
+        state |= {"episode_actions": snapshot.episode_actions, "step_scale": snapshot.step_scale}
         optional = {"scores": snapshot.scores, "probabilities": snapshot.selection.probabilities}
         state |= {key: value for key, value in optional.items() if value is not None}
     path = Path(directory) / f"{name}.npz"
@@ -241,6 +249,7 @@ def load(directory: str | Path, round: int) -> Snapshot:
         selection=Selection(state["kept"], state["records_per_epoch"], state.get("probabilities")),
         scores=state.get("scores"),
         episode_actions=state["episode_actions"],
+        step_scale=state.get("step_scale", 1.0),
     )
 
 

@@ -19,6 +19,7 @@ DIAGNOSTICS_COLUMNS = (
     *("round", "episodes", "train_return", "train_length", "approx_kl", "clip_fraction", "entropy"),
     *("explained_variance", "policy_loss", "value_loss", "grad_norm", "grad_clipped_share", "displacement"),
     *("value_displacement", "negative_share", *(f"influence_q{percent}" for percent in ("05", "25", "50", "75", "95"))),
+    *("step_scale", "displacement_target"),
 )
 RUN_FILES = ("curve.csv", "timing.csv", "manifest.json")  # of every run
 DIAGNOSTICS = "diagnostics.csv"  # of every run but the oldest
@@ -65,7 +66,8 @@ def read_manifest(directory: str | Path) -> dict[str, Any]:
 
 
 def diagnostics(directory: str | Path) -> dict[str, np.ndarray] | None:
-    """Columns of a run's diagnostics.csv, nan where a field is empty; None for the oldest runs, which have none.
+    """Columns of a run's diagnostics.csv, nan where a field is empty or an older run lacks the column; None for the
+    oldest runs, which have none.
 
     Raises:
         ResultError: for one that does not look like it.
@@ -79,9 +81,10 @@ def diagnostics(directory: str | Path) -> dict[str, np.ndarray] | None:
         return None
     except (OSError, ValueError, csv.Error) as error:
         raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
-    if missing := [name for name in DIAGNOSTICS_COLUMNS if name not in header]:
-        raise ResultError(f"{path}: no column {missing[0]}")
-    return dict(zip(header, table.T, strict=True))
+    if not {"round", "episodes"} <= {*header} <= {*DIAGNOSTICS_COLUMNS}:
+        raise ResultError(f"{path}: columns are {','.join(header)[:100]!r}, expected {','.join(DIAGNOSTICS_COLUMNS)!r}")
+    there = dict(zip(header, table.T, strict=True))
+    return {name: there.get(name, np.full(len(table), np.nan)) for name in DIAGNOSTICS_COLUMNS}
 
 
 def check_run(directory: str | Path, spec: RunSpec) -> dict[str, Any]:

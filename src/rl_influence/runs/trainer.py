@@ -6,7 +6,9 @@ in the others.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,15 @@ from rl_influence.config import RunSpec
 from rl_influence.environments import EnvironmentFault, make_sampler
 from rl_influence.evaluation.returns import exact_model
 from rl_influence.evaluation.true_advantages import check_observations, exact_record_advantages
-from rl_influence.ppo.learner import Learner
+from rl_influence.ppo.learner import Learner, Step
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import TrainingError
 from rl_influence.ppo.rollout import collect
 from rl_influence.runs import snapshots
 from rl_influence.runs.diagnostics import Watch
+from rl_influence.runs.displacement import matching_scale
 from rl_influence.runs.store import TIMING_COLUMNS
-from rl_influence.selection import needs_scores, needs_true_advantages, score, select
+from rl_influence.selection import Selection, needs_scores, needs_true_advantages, score, select
 
 
 class Trainer:
@@ -35,6 +38,7 @@ class Trainer:
         round: rounds trained so far.
         learner: policy and optimiser.
         records, scores, selection, diagnostics: of the latest round.
+        step_scale: factor of the learning rate in the latest round, see `displacement`.
     """
 
     def __init__(self, spec: RunSpec):
@@ -53,6 +57,7 @@ class Trainer:
             self.model = exact_model(spec.environment)
             check_observations(self.model)
         self.records = self.scores = self.selection = self.diagnostics = None
+        self.step_scale = 1.0
 
     @property
     def policy(self) -> torch.nn.Module:
@@ -90,16 +95,50 @@ class Trainer:
                         raise TrainingError("influence scores are not finite")
                 self.selection = select(spec, self.records, self.scores, stream("selection"), true)
             with clock("optimise_s"):
-                epochs = self.selection.epochs(spec.ppo.n_epochs, stream("minibatches"))
-                for step in self.learner.steps(self.records, epochs):
+                matched = self._match_displacement()
+                for step in self._steps(self.selection, self.step_scale):
                     watch.note(step)
                 if not np.isfinite(self.learner.parameters.vector).all():
                     raise TrainingError(f"update {watch.updates}: parameters are not finite")
         except (TrainingError, EnvironmentFault, AttributionError) as error:
             raise TrainingError(f"round {k + 1}, {error}") from None
         self.round += 1
-        self.diagnostics = watch.row(self.sampler.pop_statistics(), self.scores)
+        self.diagnostics = watch.row(self.sampler.pop_statistics(), self.scores, matched)
         return {"records_kept": len(self.selection.kept), "updates": watch.updates}
+
+    def _steps(self, selection: Selection, scale: float) -> Iterator[Step]:
+        """The round's optimisation steps on a selection, in the round's order, at `scale` times the learning rate."""
+        spec = self.spec
+        epochs = selection.epochs(spec.ppo.n_epochs, seeding.generator(spec.seed, "minibatches", self.round))
+        self.learner.optimizer.learning_rate = spec.ppo.learning_rate * scale
+        return self.learner.steps(self.records, epochs)
+
+    def _match_displacement(self) -> dict[str, float]:
+        """Sets `step_scale`; where the method asks for another one's displacement, also says what it was."""
+        self.step_scale = 1.0
+        other = self.spec.selection.matched()
+        if other is None:
+            return {}
+        spec = self.spec.model_copy(update={"selection": other})
+        generator = seeding.generator(self.spec.seed, "selection", self.round)
+        target = self._displacement(select(spec, self.records, self.scores, generator), 1.0)
+        self.step_scale = matching_scale(target, lambda scale: self._displacement(self.selection, scale))
+        return {"step_scale": self.step_scale, "displacement_target": target}
+
+    def _displacement(self, selection: Selection, scale: float) -> float:
+        """How far the round would move the actor; policy and optimiser are as before afterwards."""
+        learner = self.learner
+        parameters = learner.parameters.vector.copy()
+        optimizer = {name: value.copy() for name, value in learner.optimizer.state().items()}
+        try:
+            for _ in self._steps(selection, scale):
+                pass
+            return self._watch.displacements()["displacement"]
+        except TrainingError:
+            return math.inf
+        finally:
+            learner.parameters.vector[:] = parameters
+            learner.optimizer.restore(optimizer)
 
     def policy_now(self) -> snapshots.Policy:
         """A copy of policy and optimiser."""
@@ -115,7 +154,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """All that the following rounds depend on."""
         sampler = {f"sampler/{name}": value for name, value in self.sampler.state().items()}
-        optimizer = {f"optimizer/{name}": value for name, value in self.learner.optimizer.state().items()}
+        optimizer = {f"optimizer/{name}": value.copy() for name, value in self.learner.optimizer.state().items()}
         return {"round": self.round, "parameters": self.learner.parameters.vector.copy()} | optimizer | sampler
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -133,6 +133,7 @@ def _train_round(trainer: Trainer, clock: Clock, rounds: Iterable[int], director
         selection=trainer.selection,
         scores=trainer.scores,
         episode_actions=episode_actions,
+        step_scale=trainer.step_scale,
     )
     snapshots.save(directory, snapshot)
     return counts
