@@ -178,7 +178,7 @@ class Learner:
                 # the 1st, 2nd, 4th, 8th, ... update of this learner: at the first one no ratio is clipped
                 if accelerated and self._updates & (self._updates - 1) == 0:
                     compare(self.objective, self.policy, batch, indices, self.gradients)
-                yield Step(indices, config.learning_rate, index, policy_loss, value_loss, norm)
+                yield Step(indices, self.optimizer.learning_rate, index, policy_loss, value_loss, norm)
                 self.optimizer.step(norm)
                 index += 1
 
