@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from rl_influence.config import Run, RunSpec, load_run_spec, parse
 from rl_influence.config.models import added
 from rl_influence.runs import provenance
 from rl_influence.runs.files import sha256, write_atomic
-from rl_influence.runs.provenance import code_fingerprint, fingerprint, imported_modules, manifest
+from rl_influence.runs.provenance import code_fingerprint, fingerprint, manifest
 from rl_influence.runs.store import ResultError, StaleResultError, check_run, run_directory
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +59,7 @@ def changed(*place, value) -> RunSpec:
         (("evaluation", "every"), 2),
         (("evaluation", "max_steps"), 99),
         (("selection", "priority_exponent"), 0.7),
+        (("selection", "displacement"), "as_all"),
         (("environment", "id"), "other"),
         (("environment", "gym_id"), "CartPole-v1"),
         (("environment", "kwargs"), {"max_episode_steps": 9}),
@@ -97,7 +99,7 @@ def test_every_field_of_the_specification_was_thought_of():
     """A new field must be in one of the lists above."""
     assert set(SPEC.model_dump()) == {"environment", "selection", "ppo", "rounds", "evaluation", "seed"}
     assert len(type(SPEC.ppo).model_fields) == 13 and len(type(SPEC.evaluation).model_fields) == 4
-    assert len(type(SPEC.environment).model_fields) == 13 and len(type(SPEC.selection).model_fields) == 4
+    assert len(type(SPEC.environment).model_fields) == 13 and len(type(SPEC.selection).model_fields) == 5
 
 
 def test_a_key_that_is_added_later_changes_no_fingerprint_where_it_is_at_its_default():
@@ -171,37 +173,68 @@ def test_fingerprints_do_not_depend_on_the_process():
     assert said.stdout.split() == [fingerprint(SPEC), code_fingerprint()]
 
 
-# The code's hash
+# The code's version
 
 
-def test_the_code_hash_covers_what_training_imports_and_nothing_else():
-    modules = set(imported_modules("rl_influence.runs.training"))
-    for name in ("ppo", "selection", "attribution", "environments.envpool_engine", "evaluation.true_advantages"):
-        assert f"rl_influence.{name}" in modules
-    for name in ("cli", "progress", "schemas", "figures", "analysis.tables"):
-        assert f"rl_influence.{name}" not in modules
+def committed(package: Path) -> None:
+    """A repository with the package in it."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=b", "-C", package]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True)
 
 
-def test_imports_are_followed_in_every_form(tmp_path, monkeypatch):
-    package = tmp_path / "rl_influence"
-    sources = {
-        "__init__": "",
-        "start": "import os\nimport rl_influence.a\ndef f():\n    from . import b\n    from .deep.inner import thing",
-        "a": "from rl_influence import c",
-        "b": "",
-        "c": "from rl_influence.start import f",
-        "unused": "",
-        "deep/__init__": "from .sibling import y",
-        "deep/inner": "from ..d import x",
-        "deep/sibling": "",
-        "d": "",
-    }
-    for name, source in sources.items():
-        (package / name).parent.mkdir(exist_ok=True, parents=True)
-        (package / f"{name}.py").write_text(source)
-    monkeypatch.setattr(provenance, "__file__", str(package / "runs" / "provenance.py"))
-    found = {name.removeprefix("rl_influence.") for name in imported_modules("rl_influence.start")}
-    assert found == {"rl_influence", "start", "a", "b", "c", "d", "deep", "deep.inner", "deep.sibling"}
+def version_of(package: Path, monkeypatch) -> str:
+    monkeypatch.setattr(provenance, "__file__", str(package / "runs/provenance.py"))
+    code_fingerprint.cache_clear()
+    try:
+        return code_fingerprint()
+    finally:
+        code_fingerprint.cache_clear()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "rl_influence"
+    (folder / "runs").mkdir(parents=True)
+    (folder / "runs/provenance.py").write_text("one = 1\n")
+    return folder
+
+
+def test_in_a_repository_the_code_is_its_commit_marked_if_it_was_changed_since(package, monkeypatch):
+    committed(package)
+    commit = subprocess.run(["git", "-C", package, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
+    assert version_of(package, monkeypatch) == commit[:11]
+    (package / "another.py").write_text("two = 2\n")
+    assert version_of(package, monkeypatch) == commit[:11] + "+"
+    (package / "another.py").unlink()
+    (package / "runs/provenance.py").write_text("one = 3\n")
+    assert version_of(package, monkeypatch) == commit[:11] + "+"
+
+
+def test_commits_that_leave_the_package_alone_are_not_its_version(package, monkeypatch):
+    (package.parent / "README.md").write_text("first\n")
+    committed(package.parent)
+    before = version_of(package, monkeypatch)
+    (package.parent / "README.md").write_text("second\n")
+    assert version_of(package, monkeypatch) == before
+    committed(package.parent)
+    assert version_of(package, monkeypatch) == before
+
+
+@pytest.mark.parametrize("where", ["nowhere", "ignored", "no git"])
+def test_elsewhere_the_code_is_a_hash_of_its_files(where, package, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(package.parent))
+    if where == "ignored":  # an environment inside somebody else's repository
+        (package.parent / ".gitignore").write_text("rl_influence\n")
+        committed(package.parent)
+    if where == "no git":
+        monkeypatch.setenv("PATH", "")
+    version = version_of(package, monkeypatch)
+    assert re.fullmatch("[0-9a-f]{12}", version) and version_of(package, monkeypatch) == version
+    (package / "runs/provenance.py").write_text("one = 3\n")
+    changed = version_of(package, monkeypatch)
+    (package / "runs/provenance.py").rename(package / "runs/renamed.py")
+    assert len({version, changed, version_of(package, monkeypatch)}) == 3
 
 
 # Manifests and checks

@@ -154,15 +154,23 @@ def test_another_seed_is_another_run(tmp_path):
     assert weights(tmp_path / "0") != weights(tmp_path / "1")
 
 
-def test_one_thread_whatever_was_set_before(tmp_path):
+def test_one_thread_whatever_was_set_before_and_as_many_again_afterwards(tmp_path):
+    def used() -> tuple:
+        return torch.get_num_threads(), *{pool["num_threads"] for pool in threadpool_info()}
+
+    default, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)
-    seen = []
-
-    def look(line: str) -> None:
-        seen.append((torch.get_num_threads(), *{pool["num_threads"] for pool in threadpool_info()}))
-
-    run(spec(rounds=1), tmp_path, log=look)
-    assert seen == [(1, 1), (1, 1)]
+    try:
+        before = used()
+        run(spec(rounds=1), tmp_path, log=lambda line: seen.append(used()))
+        assert seen == [(1, 1), (1, 1)] and used() == before and before[0] == 2
+        with pytest.raises(TrainingError), np.errstate(all="ignore"):
+            run(spec(learning_rate=1000, max_grad_norm=None), tmp_path / "fails", log=silent)
+        training.take_snapshots(spec(rounds=1), [0], tmp_path / "snapshots", log=silent)
+        assert used() == before
+    finally:
+        torch.set_num_threads(default)
+    assert json.loads((tmp_path / "manifest.json").read_text())["threads"] == 1
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ import pandas as pd
 
 from rl_influence.config import Analysis, Config
 from rl_influence.runs.files import sha256, write_atomic
-from rl_influence.runs.provenance import code_fingerprint, package_versions, processor
+from rl_influence.runs.provenance import code_fingerprint, package_versions, processor, threads
 from rl_influence.runs.provenance import fingerprint as run_fingerprint
 from rl_influence.runs.store import ResultError
 
@@ -35,7 +35,6 @@ from .registry import (
     check_analysis,
     fingerprint,
     load,
-    module_name,
 )
 from .statistics import level
 from .tables import write_table
@@ -62,11 +61,8 @@ def run_analysis(
         ResultError: for a damaged snapshot.
         OSError: if a file cannot be written.
     """
-    import torch  # loading a study's tables needs none of these
-    from threadpoolctl import threadpool_limits
-
-    from rl_influence.runs import snapshots
-    from rl_influence.runs.training import take_snapshots
+    from rl_influence.runs import snapshots  # loading a study's tables needs neither this nor torch
+    from rl_influence.runs.training import one_thread, take_snapshots
 
     spec, snapshot_dir, output_dir = analysis.run.spec, Path(snapshot_dir), Path(output_dir)
     with _lock(snapshot_dir):
@@ -74,9 +70,8 @@ def run_analysis(
     weights = hashlib.sha256(snapshots.load_final(snapshot_dir).parameters.tobytes()).hexdigest()
     if trained and json.loads((Path(trained) / MANIFEST).read_text())["weights_sha256"] != weights:
         log("trained again here, the run ends with other weights (another processor, or other packages)")
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        tables = load(analysis.name).analyse(spec, snapshot_dir, analysis.rounds)
+    with one_thread():
+        tables, used = load(analysis.name).analyse(spec, snapshot_dir, analysis.rounds), threads()
     assert set(tables) == set(ANALYSES[analysis.name].tables), f"{analysis.name} makes {sorted(tables)}"
     for name, table in tables.items():
         write_table(table, output_dir / f"{name}.csv")
@@ -89,9 +84,9 @@ def run_analysis(
         "spec": spec.model_dump(mode="json"),
         "weights_sha256": weights,
         "files_sha256": {f"{name}.csv": sha256(output_dir / f"{name}.csv") for name in tables},
-        "code_fingerprint": code_fingerprint(module_name(analysis.name)),
+        "code_fingerprint": code_fingerprint(),
         "packages": package_versions(),
-        "threads": 1,
+        "threads": used,
         "host": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
     }
     write_atomic(output_dir / MANIFEST, (json.dumps(record, indent=1) + "\n").encode())

@@ -2,23 +2,25 @@
 
 A result is stale when its fingerprint differs: a hash of the resolved spec, of `RESULTS_VERSION`, and of the versions
 of its engine and its network where these are above 1. The fingerprint is part of the folder's name, so that results of
-different settings or semantics never overwrite or replace one another. The code hash and package versions are recorded
-and reported, but a refactor does not invalidate hours of work: golden runs in the tests tell whether the numbers
-changed.
+different settings or semantics never overwrite or replace one another. The versions of the code and of packages are
+recorded and reported, but a refactor does not invalidate hours of work: golden runs in the tests tell whether the
+numbers changed.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import json
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from threadpoolctl import threadpool_info
 
 from rl_influence.config import RunSpec
 
@@ -44,35 +46,32 @@ def fingerprint(spec: RunSpec) -> str:
 
 
 @functools.cache
-def code_fingerprint(start: str = "rl_influence.runs.training") -> str:
-    """Hash of the package's modules that training (or `start`) imports, whoever starts it: the command line, a
-    workflow, a test."""
+def code_fingerprint() -> str:
+    """The commit that last changed the package (11 digits), with + if it was changed since; outside of a repository a
+    hash of its files (12 digits)."""
+    package = Path(__file__).parents[1]
+
+    def git(*command: str) -> str:
+        run = subprocess.run(["git", "-C", package, *command, "--", "."], capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    try:
+        commit, changes = git("log", "-1", "--format=%H"), git("status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        commit = changes = ""
+    if commit:
+        return commit[:11] + ("+" if changes else "")
     digest = hashlib.sha256()
-    for name, path in sorted(imported_modules(start).items()):
-        digest.update(name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def imported_modules(start: str) -> dict[str, Path]:
-    """Modules of this package that `start` imports, directly or through others, also inside functions: name -> file."""
-    root, found, waiting = Path(__file__).parents[2], {}, [start]
-    while waiting:
-        name = waiting.pop()
-        path = root / name.replace(".", "/")
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        if name in found or not name.startswith("rl_influence") or not path.is_file():
-            continue
-        found[name] = path
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        waiting.append(package)
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                parents = package.split(".")[: package.count(".") + 2 - node.level] if node.level else []
-                module = ".".join([*parents, *filter(None, [node.module])])
-                waiting += [module, *(f"{module}.{alias.name}" for alias in node.names)]
-    return found
+def threads() -> int:
+    """The largest number of threads that torch and the libraries behind numpy may use now."""
+    import torch  # those who only read results do without
+
+    return max(torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info()))
 
 
 def package_versions() -> dict[str, str]:
@@ -98,7 +97,7 @@ def manifest(
         "files_sha256": files,
         "code_fingerprint": code_fingerprint(),
         "packages": package_versions(),
-        "threads": 1,
+        "threads": threads(),
         "host": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
         "started": started,
         "ended": now(),

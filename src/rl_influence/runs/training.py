@@ -10,7 +10,8 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,18 @@ CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run 
 
 class Stopped(RuntimeError):
     """The run was asked to stop (SIGTERM); its state is saved and the same command continues it."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch and numpy on one thread, and afterwards on as many as before: runs are parallel, not what is in them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def run(
@@ -84,8 +97,7 @@ def run(
         take_snapshots(spec, rounds, snapshot_dir, log=log)
         return output_dir
     output_dir.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
+    with one_thread():
         checkpoints = Checkpoints(state_dir, fingerprint(spec))
         try:
             _run(spec, output_dir, checkpoints, log, rounds, snapshot_dir)
@@ -112,8 +124,7 @@ def take_snapshots(
     if last == 0:
         return
     log(f"training {last} rounds again, without evaluation, for the snapshots in {directory}")
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
+    with one_thread():
         trainer, clock = Trainer(spec), Clock()
         while trainer.round < last:
             _train_round(trainer, clock, missing, directory)
