@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config, Run
-from rl_influence.runs import provenance, store
+from rl_influence.runs import columns, provenance, store
 
 CATALOGUE = Path(__file__).parents[1] / "config"
 RANGES = {  # untrained and final return
@@ -63,7 +63,7 @@ def write_run(folder: Path, run: Run, returns) -> None:
     spec, n = run.spec, run.spec.ppo.n_steps
     kept = round(n * (1 - 0.5 * spec.drop_fraction))
     speed = 0.5 + 0.5 * kept / n
-    curve, timing = [",".join(store.CURVE_COLUMNS)], [",".join(store.TIMING_COLUMNS)]
+    curve, timing = [",".join(columns.CURVE_COLUMNS)], [",".join(columns.TIMING_COLUMNS)]
     for k, value in enumerate(returns):
         evaluated = k % spec.evaluation.every == 0 or k == spec.rounds
         se = 0.0 if spec.evaluation.kind == "exact" else abs(float(value)) * 0.01

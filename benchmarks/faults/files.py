@@ -15,12 +15,11 @@ import numpy as np
 import yaml
 
 from benchmarks.faults import Tally, small_study
-from rl_influence.analysis.curves import load_run
 from rl_influence.config import Config, ConfigError, load_run_spec
 from rl_influence.runs import snapshots, training
 from rl_influence.runs.checkpoints import Checkpoints
 from rl_influence.runs.provenance import fingerprint
-from rl_influence.runs.store import ResultError, run_directory
+from rl_influence.runs.store import ResultError, load, run_directory
 
 DAMAGES = ("bit flipped", "truncated", "emptied", "zeros inside", "line lost", "bytes appended")
 
@@ -73,7 +72,7 @@ def finished_run(folder: Path) -> dict[Path, Callable[[], Any]]:
     with_states(lambda states: states.save(states.load(silent)))  # a second one, to fall back to
 
     def curve() -> Any:
-        return load_run(run, spec).to_dict("list")
+        return load(run, spec).columns
 
     def state() -> Any:
         return with_states(lambda states: states.load(silent))
@@ -81,6 +80,7 @@ def finished_run(folder: Path) -> dict[Path, Callable[[], Any]]:
     return {
         run / "curve.csv": curve,
         run / "timing.csv": curve,
+        run / "diagnostics.csv": lambda: load(run, spec).diagnostics(),
         run / "manifest.json": curve,
         run / "state/a.npz": state,
         run / "state/b.npz": state,

@@ -15,8 +15,9 @@ import oracles
 from rl_influence.cli import main
 from rl_influence.config import PPOConfig
 from rl_influence.ppo import Learner, Records, make_policy
+from rl_influence.runs.columns import DIAGNOSTICS_COLUMNS
 from rl_influence.runs.diagnostics import QUANTILES, Watch
-from rl_influence.runs.store import DIAGNOSTICS_COLUMNS, ResultError, check_run, diagnostics
+from rl_influence.runs.store import ResultError, check_run, diagnostics
 from rl_influence.runs.training import Clock, Trainer, run
 from short_runs import influence, silent, spec
 

@@ -10,9 +10,8 @@ import yaml
 
 from benchmarks.faults import Tally, files, runs
 from rl_influence import config
-from rl_influence.analysis import curves
 from rl_influence.config import ConfigError
-from rl_influence.runs import checkpoints, training
+from rl_influence.runs import checkpoints, store, training
 
 
 def outcome(tally: Tally) -> tuple[int, int]:
@@ -75,7 +74,7 @@ def test_every_damage_changes_the_content():
 
 
 def test_files_that_are_believed_are_counted(monkeypatch):
-    monkeypatch.setattr(curves, "check_run", lambda *_: {})  # no checksums
+    monkeypatch.setattr(store, "check_run", lambda *_: {})  # no checksums
     assert files.damage_files(400, seed=18).wrong > 0
 
 

@@ -12,7 +12,7 @@ from rl_influence.config import Config
 from rl_influence.runs.files import sha256
 from rl_influence.runs.merge import check, merge
 from rl_influence.runs.store import ResultError, run_directory
-from synthetic import study, write_synthetic_study
+from synthetic import CATALOGUE, study, write_synthetic_study
 
 CONFIG = study({"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0, 1], "rounds": 3})
 FOLDERS = [run_directory(CONFIG.study, run) for run in CONFIG.runs]
@@ -98,8 +98,28 @@ def test_another_seeds_result_under_a_runs_name_is_not_taken(tmp_path):
     assert merged.added == ["frozenlake ppo seed 1"] and "another configuration or version" in merged.damaged[0]
 
 
+def test_runs_that_another_study_has_are_taken_too(tmp_path):
+    another = Config({"study": "another", "grid": [CONFIG.study_config.grid[0].model_dump()]}, CATALOGUE)
+    theirs = tmp_path / "theirs"
+    write_synthetic_study(theirs, another, skip=lambda run: run.method == "ppo")
+    merged = merge(CONFIG, theirs, tree(tmp_path / "ours", 0))
+    assert merged.added == ["frozenlake iif_p50 seed 0", "frozenlake iif_p50 seed 1"]
+    assert check(CONFIG, tmp_path / "ours").whole == 3
+    assert files(tmp_path / "ours") == files(tree(tmp_path / "all", 0, 2, 3))
+
+
+def test_diagnostics_come_along(tmp_path):
+    theirs = tree(tmp_path / "theirs", 0) / FOLDERS[0]
+    (theirs / "diagnostics.csv").write_text("round,episodes\n1,2\n")
+    record = json.loads((theirs / "manifest.json").read_text())
+    record["files_sha256"]["diagnostics.csv"] = sha256(theirs / "diagnostics.csv")
+    (theirs / "manifest.json").write_text(json.dumps(record))
+    merge(CONFIG, tmp_path / "theirs", tmp_path / "ours")
+    assert files(tmp_path / "ours") == files(tmp_path / "theirs")
+
+
 def test_no_results_at_all(tmp_path):
-    with pytest.raises(ResultError, match="holds no folder results/made_up"):
+    with pytest.raises(ResultError, match="holds no folder results"):
         merge(CONFIG, tmp_path, tmp_path)
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from pydantic import create_model
 
-from rl_influence.config import Run, RunSpec, load_run_spec, parse
+from rl_influence.config import RunSpec, load_run_spec, parse
 from rl_influence.config.models import added
 from rl_influence.runs import provenance
-from rl_influence.runs.files import sha256, write_atomic
-from rl_influence.runs.provenance import code_fingerprint, fingerprint, manifest
-from rl_influence.runs.store import ResultError, StaleResultError, check_run, run_directory
+from rl_influence.runs.files import write_atomic
+from rl_influence.runs.provenance import code_fingerprint, fingerprint
 
 ROOT = Path(__file__).parents[2]
 SPEC = load_run_spec(environment="acrobot", method="td_error", seed=0, config=ROOT / "config/config.yaml")
@@ -156,12 +155,6 @@ def test_an_engine_and_a_network_of_the_same_version_are_not_taken_for_one_anoth
     assert fingerprint(SPEC) != engine
 
 
-def test_a_runs_folder():
-    run = Run(environment="acrobot", method="td_error", seed=0, spec=SPEC)
-    name = f"results/s/runs/acrobot/td_error/seed0-{fingerprint(SPEC)[:8]}"
-    assert run_directory("s", run).as_posix() == name
-
-
 def test_fingerprints_do_not_depend_on_the_process():
     code = (
         "from rl_influence.config import load_run_spec; from rl_influence.runs.provenance import *;"
@@ -235,84 +228,6 @@ def test_elsewhere_the_code_is_a_hash_of_its_files(where, package, monkeypatch):
     changed = version_of(package, monkeypatch)
     (package / "runs/provenance.py").rename(package / "runs/renamed.py")
     assert len({version, changed, version_of(package, monkeypatch)}) == 3
-
-
-# Manifests and checks
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A whole result, as training writes it."""
-    for name in ("curve.csv", "timing.csv"):
-        (tmp_path / name).write_text(f"{name}\n1,2\n")
-    files = {name: sha256(tmp_path / name) for name in ("curve.csv", "timing.csv")}
-    record = manifest(SPEC, started="then", weights_sha256="w", files=files, resumed=2)
-    (tmp_path / "manifest.json").write_text(json.dumps(record))
-    return tmp_path
-
-
-def test_a_manifest_says_what_the_result_is(folder):
-    record = check_run(folder, SPEC)
-    assert RunSpec(**record["spec"]) == SPEC
-    assert record["fingerprint"] == fingerprint(SPEC) and record["results_version"] == provenance.RESULTS_VERSION
-    assert record["code_fingerprint"] == code_fingerprint() and record["threads"] == 1 and record["resumed"] == 2
-    assert record["packages"]["torch"].startswith("2.") and record["packages"]["envpool"]
-    assert record["packages"]["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-@pytest.mark.parametrize("name", ["curve.csv", "timing.csv", "manifest.json"])
-def test_a_missing_file_is_named(name, folder):
-    (folder / name).unlink()
-    with pytest.raises(ResultError, match=f"{name}: missing"):
-        check_run(folder, SPEC)
-
-
-@pytest.mark.parametrize("name", ["curve.csv", "timing.csv"])
-def test_every_altered_byte_is_noticed(name, folder):
-    path, whole = folder / name, (folder / name).read_bytes()
-    flipped = [whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i in range(len(whole)) for bit in range(8)]
-    for content in (whole[:-1], b"", whole + b"\n", *flipped):
-        path.write_bytes(content)
-        with pytest.raises(ResultError, match=f"{name}: differs from the checksum"):
-            check_run(folder, SPEC)
-    path.write_bytes(whole)
-    check_run(folder, SPEC)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b"[" * 10**5, b"9" * 5000]
-    + [b'{"files_sha256": {}}', b'{"files_sha256": 3, "fingerprint": ""}', b'{"files_sha256": [1], "fingerprint": ""}'],
-)
-def test_what_is_no_manifest_is_refused_in_one_line(content, folder):
-    (folder / "manifest.json").write_bytes(content)
-    with pytest.raises(ResultError, match="manifest.json: not a manifest") as error:
-        check_run(folder, SPEC)
-    assert "\n" not in str(error.value)
-
-
-def test_a_truncated_manifest_is_refused(folder):
-    whole = (folder / "manifest.json").read_bytes()
-    for length in range(0, len(whole) - 1, 7):
-        (folder / "manifest.json").write_bytes(whole[:length])
-        with pytest.raises(ResultError, match="not a manifest"):
-            check_run(folder, SPEC)
-
-
-def test_another_configurations_result_is_stale_even_if_it_is_not_whole(folder):
-    other = changed("seed", value=1)
-    for missing in (None, "curve.csv"):
-        if missing:
-            (folder / missing).unlink()
-        with pytest.raises(StaleResultError, match=f"another configuration or version .*{fingerprint(other)[:8]}"):
-            check_run(folder, other)
-
-
-def test_a_folder_in_place_of_a_file(folder):
-    (folder / "curve.csv").unlink()
-    (folder / "curve.csv").mkdir()
-    with pytest.raises(ResultError, match="curve.csv: cannot be read"):
-        check_run(folder, SPEC)
 
 
 # Writing

@@ -13,7 +13,7 @@ from PIL import Image
 
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, VERDICTS, judge_study, load_claims
-from rl_influence.analysis.curves import leftover_runs, load_study
+from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.numbers import interval
 from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
@@ -21,7 +21,7 @@ from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
 from rl_influence.publish.report import FOLDERS, SHOWN, _readable, markdown, render, write_report
 from rl_influence.runs.provenance import fingerprint
-from rl_influence.runs.store import ResultError, run_directory
+from rl_influence.runs.store import ResultError, Results, run_directory
 from synthetic import CATALOGUE, write_synthetic_study
 
 REPOSITORY = CATALOGUE.parent
@@ -121,7 +121,7 @@ def test_missing_and_leftover_runs_are_named(page, built):
     text = text_of(page)
     assert f"{len(config.runs) - 1} of {len(config.runs)} runs are in. Missing, and part of no mean: 1" in text
     assert "missing runs: minigrid iif_p12_5 seed 2" in text
-    assert leftover_runs(config, root) == [OLD] and OLD in text
+    assert Results(root).leftover(config) == [OLD] and OLD in text
     assert all(fingerprint(run.spec)[:16] in text for run in config.runs)
 
 

@@ -17,7 +17,7 @@ from rl_influence.analysis.single_rounds import load_analyses, run_analysis, sou
 from rl_influence.analysis.tables import runs, write_table
 from rl_influence.config import Config
 from rl_influence.runs import snapshots, training
-from rl_influence.runs.store import run_directory, snapshot_directory
+from rl_influence.runs.store import Status, run_directory, snapshot_directory
 from synthetic import CATALOGUE, write_synthetic_study
 
 
@@ -150,15 +150,16 @@ def test_what_is_missing_is_named_and_enters_no_mean(config, copy):
 
 
 @pytest.mark.parametrize(
-    ("file", "damage", "reason"),
+    ("file", "damage", "reason", "status"),
     [
-        ("agreement.csv", lambda text: text[:-3], "agreement.csv: differs from the checksum"),
-        ("agreement.csv", lambda text: None, "agreement.csv: cannot be read"),
-        ("manifest.json", lambda text: text[:20], "manifest.json: missing, or not a manifest"),
-        ("manifest.json", lambda text: text.replace('"fingerprint": "', '"fingerprint": "0'), "another configuration"),
+        ("agreement.csv", lambda text: text[:-3], "agreement.csv: differs from the checksum", Status.DAMAGED),
+        ("agreement.csv", lambda text: None, "agreement.csv: missing", Status.INCOMPLETE),
+        ("manifest.json", lambda text: text[:20], "manifest.json: not a manifest", Status.DAMAGED),
+        ("manifest.json", lambda text: None, "no folder", Status.MISSING),
+        ("manifest.json", lambda text: text.replace('"fingerprint": "', '"fingerprint": "0'), "another", Status.STALE),
     ],
 )
-def test_a_damaged_result_is_named(config, copy, file, damage, reason):
+def test_a_damaged_result_is_named(config, copy, file, damage, reason, status):
     analysis = config.analyses[0]
     path = copy / analysis_directory("made_up", analysis) / file
     text = damage(path.read_text())
@@ -166,8 +167,9 @@ def test_a_damaged_result_is_named(config, copy, file, damage, reason):
     if text is not None:
         path.write_text(text)
     found = load_analyses(config, copy)
-    ((which, why),) = found.missing
-    assert which == analysis and why.startswith(path.parent.name) and reason in why and str(copy) not in why
+    [one] = found.missing
+    assert one.expected == analysis and one.status is status
+    assert path.parent.name in one.reason and reason in one.reason and str(copy) not in one.reason
 
 
 def test_an_analysis_without_its_manifest_is_not_there(config, copy):

@@ -17,15 +17,15 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from rl_influence.analysis.curves import load_run
 from rl_influence.attribution import AttributionError
 from rl_influence.config import RunSpec, parse
 from rl_influence.ppo import TrainingError
 from rl_influence.runs import trainer as trainer_module
 from rl_influence.runs import training
 from rl_influence.runs.checkpoints import Checkpoints
+from rl_influence.runs.columns import CURVE_COLUMNS, TIMING_COLUMNS
 from rl_influence.runs.provenance import fingerprint
-from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, diagnostics, files_of
+from rl_influence.runs.store import ResultError, diagnostics, files_of, load
 from rl_influence.runs.training import Clock, Stopped, Trainer, run
 from short_runs import influence, silent, spec
 
@@ -67,7 +67,7 @@ def test_a_runs_files(tmp_path):
     assert timing[0] == ",".join(TIMING_COLUMNS) and len(timing) == 5
     record = json.loads((tmp_path / "manifest.json").read_text())
     assert record["fingerprint"] == fingerprint(one) and record["resumed"] == 0 and len(record["weights_sha256"]) == 64
-    assert len(load_run(tmp_path, one)) == 4
+    assert len(load(tmp_path, one).columns["round"]) == 4
     assert {path.name for path in tmp_path.iterdir()} == {*files_of(record), "state"}
     assert files_of(record) == ("diagnostics.csv", "curve.csv", "timing.csv", "manifest.json")
 
@@ -523,7 +523,7 @@ def test_unusual_settings_end_with_finite_weights(changes, tmp_path):
     one = spec(rounds=2, **changes)
     run(one, tmp_path, log=silent)
     final = Checkpoints(tmp_path / "state", fingerprint(one)).load()["parameters"]
-    assert np.isfinite(final).all() and len(load_run(tmp_path, one)) == 3
+    assert np.isfinite(final).all() and len(load(tmp_path, one).columns["round"]) == 3
 
 
 @pytest.mark.slow

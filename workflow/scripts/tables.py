@@ -3,22 +3,19 @@
 import sys
 
 from rl_influence.analysis.curves import load_study
-from rl_influence.analysis.registry import damage
+from rl_influence.analysis.registry import refuse_damaged
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
-from rl_influence.runs.store import run_directory
+from rl_influence.runs.store import ResultError
 
 study = load_study(Config(**snakemake.params.config))  # noqa: F821  (snakemake puts its object here)
 with open(snakemake.log[0], "w") as log:  # noqa: F821
-    for run, reason in study.missing:
-        print(f"{run.environment} {run.method} seed {run.seed}: {reason}", file=log)
-damaged = [
-    f"{run_directory(study.config.study, run).parent}/{reason}"
-    for run, reason in study.missing
-    if not reason.startswith("no folder")
-]
-if damaged:
-    sys.exit(damage(damaged))
+    for found in study.missing:
+        print(f"{found.expected.name}: {found.reason}", file=log)
+try:
+    refuse_damaged(study.missing)
+except ResultError as error:
+    sys.exit(str(error))
 if study.missing:
     print(f"{len(study.missing)} of {len(study.runs)} runs are missing: {snakemake.output['missing_runs']}")  # noqa: F821
 for name, table in make_tables(study, TABLES).items():

@@ -1,4 +1,4 @@
-"""A study's learning curves from its runs' folders: checked one by one, gathered in one tidy table.
+"""A study's learning curves, gathered from its runs in one tidy table.
 
 Which runs there should be comes from the configuration. A run that is missing, damaged, short, or another
 configuration's is named with its reason and contributes nothing.
@@ -7,19 +7,18 @@ configuration's is named with its reason and contributes nothing.
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.config import Config, ConfigError, Run, RunSpec, SelectionConfig
+from rl_influence.config import Config, ConfigError, SelectionConfig
+from rl_influence.runs.columns import CURVE_COLUMNS, TIMING_COLUMNS
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
-from rl_influence.runs.store import CURVE_COLUMNS, TIMING_COLUMNS, ResultError, check_run, run_directory
+from rl_influence.runs.store import Found, Results
 
 KEY = ["environment", "method", "seed"]
 VERSIONS = ("python", "numpy", "torch", "gymnasium")
-COUNTS = ("round", "env_steps", "records_kept", "updates")
 
 
 @dataclass(frozen=True)
@@ -32,45 +31,33 @@ class StudyCurves:
             of curve.csv and timing.csv; sorted by run and round.
         runs: one row per expected run: environment, method, seed, fingerprint, reason (empty: the run is in `curves`),
             and what its manifest says of code and packages.
-        missing: expected runs that are not in `curves`, with the reason.
+        missing: what there is of the expected runs that are not in `curves`.
     """
 
     config: Config
     curves: pd.DataFrame
     runs: pd.DataFrame
-    missing: tuple[tuple[Run, str], ...]
-
-
-def load_run(directory: str | Path, spec: RunSpec) -> pd.DataFrame:
-    """One run's curve and timings by round: the columns of curve.csv, then the seconds of timing.csv.
-
-    Raises:
-        ResultError: one line naming the file and what is wrong with it: missing, truncated, wrong columns, rounds that
-            do not run from 0 to `spec.rounds`, values out of bounds, another configuration's result, a checksum.
-    """
-    return pd.DataFrame(_load_run(Path(directory), spec)[0])
+    missing: tuple[Found, ...]
 
 
 def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     """All runs that `config` expects; `root` is the folder that holds `results/`."""
-    root = Path(root)
+    results = Results(root)
     rows, missing, sizes = [], [], []
     columns = {name: [] for name in (*CURVE_COLUMNS, *TIMING_COLUMNS[1:])}
     for run in config.runs:
-        folder = run_directory(config.study, run)
         row = {"environment": run.environment, "method": run.method, "seed": run.seed}
         row |= {"fingerprint": fingerprint(run.spec), **dict.fromkeys(("reason", "code", *VERSIONS), "")}
-        try:
-            table, manifest = _load_run(root / folder, run.spec)
-        except ResultError as error:
-            row["reason"] = _reason(str(error), root, folder)
-            missing.append((run, row["reason"]))
-            sizes.append(0)
-        else:
-            for name, values in table.items():
+        found = results.find(config.study, run)
+        if found.result:
+            for name, values in found.result.columns.items():
                 columns[name] += values
-            sizes.append(len(values))
-            row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | _versions(manifest)
+            manifest = found.result.manifest
+            row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | versions(manifest)
+        else:
+            row["reason"] = found.reason
+            missing.append(found)
+        sizes.append(len(found.result.columns["round"]) if found.result else 0)
         rows.append(row)
     runs = pd.DataFrame(rows)
     runs["environment"] = pd.Categorical(runs["environment"], environments_of(config), ordered=True)
@@ -79,13 +66,6 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
     runs = runs.sort_values(KEY, ignore_index=True)
     return StudyCurves(config, curves, runs, tuple(missing))
-
-
-def leftover_runs(config: Config, root: str | Path = ".") -> list[str]:
-    """Run folders of the study that its grid does not have (other settings or versions); no table reads them."""
-    expected = {run_directory(config.study, run) for run in config.runs}
-    folders = (path.relative_to(root) for path in Path(root, "results", config.study, "runs").glob("*/*/seed*"))
-    return sorted(path.as_posix() for path in folders if path not in expected)
 
 
 def runs_behind(runs: pd.DataFrame, study: str) -> str:
@@ -172,99 +152,8 @@ def _plain(config: Config, name: str) -> bool:
     return own and not method.ppo.model_dump(exclude_unset=True)
 
 
-def _load_run(directory: Path, spec: RunSpec) -> tuple[dict[str, list], dict]:
-    """Columns of the run's curve and timings, and its manifest."""
-    # the schema first: it says more about a damaged file than the checksum that check_run compares
-    curve = _read(directory / "curve.csv", CURVE_COLUMNS, spec)
-    timing = _read(directory / "timing.csv", TIMING_COLUMNS, spec)
-    _check_curve(directory / "curve.csv", curve, spec)
-    for name in TIMING_COLUMNS[1:]:
-        for k, seconds in enumerate(timing[name]):
-            if not 0 <= seconds < math.inf:
-                raise ResultError(f"{directory / 'timing.csv'}: round {k}: {name} is {seconds}, expected seconds >= 0")
-    manifest = check_run(directory, spec)
-    del timing["round"]
-    return curve | timing, manifest
-
-
-def _read(path: Path, columns: tuple[str, ...], spec: RunSpec) -> dict[str, list]:
-    """Columns of a file with exactly these columns and the rounds 0 .. K."""
-    try:
-        text = path.read_text(encoding="ascii")
-    except FileNotFoundError:
-        raise ResultError(f"{path}: missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
-    header, *lines = text.split("\n")
-    if header != ",".join(columns):
-        raise ResultError(f"{path}: columns are {header[:100]!r}, expected {','.join(columns)!r}")
-    if not lines or lines.pop() != "":
-        raise ResultError(f"{path}: truncated, its last line has no end")
-    rows = []
-    for number, line in enumerate(lines, start=2):
-        fields = line.split(",")
-        if len(fields) != len(columns):
-            raise ResultError(f"{path}: line {number} has {len(fields)} fields, expected {len(columns)}")
-        try:
-            rows.append(
-                [
-                    int(field) if name in COUNTS else float(field) if field else None
-                    for name, field in zip(columns, fields, strict=True)
-                ]
-            )
-        except ValueError:
-            raise ResultError(f"{path}: line {number} is not made of numbers: {line[:80]!r}") from None
-    rounds = [row[0] for row in rows]
-    if rounds != list(range(spec.rounds + 1)):
-        lacking = sorted(set(range(spec.rounds + 1)) - set(rounds))
-        what = f"round {lacking[0]} is missing" if lacking else "rounds are repeated, unordered or too many"
-        raise ResultError(f"{path}: {what}; expected 0 to {spec.rounds}, found {len(rounds)} rows")
-    table = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
-    for name in columns:
-        if path.name == "timing.csv" and None in table[name]:
-            raise ResultError(f"{path}: round {table[name].index(None)}: {name} is empty")
-    return table
-
-
-def _check_curve(path: Path, curve: dict[str, list], spec: RunSpec) -> None:
-    """Values of curve.csv within their bounds; empty returns (rounds that were not evaluated) become nan."""
-
-    def refuse(k: int, name: str, expected: str):
-        shown = "empty" if curve[name][k] is None else curve[name][k]
-        raise ResultError(f"{path}: round {k}: {name} is {shown}, expected {expected}")
-
-    n, last = spec.ppo.n_steps, spec.rounds
-    for k in range(last + 1):
-        if curve["env_steps"][k] != k * n:
-            refuse(k, "env_steps", str(k * n))
-        if not 0 <= curve["records_kept"][k] <= (n if k else 0):
-            refuse(k, "records_kept", f"0 to {n}" if k else "0")
-        if not 0 <= curve["updates"][k] <= (math.inf if k else 0):
-            refuse(k, "updates", ">= 0" if k else "0")
-        evaluated = k % spec.evaluation.every == 0 or k == last
-        for name in ("test_return", "test_return_se"):
-            value = curve[name][k]
-            if not evaluated and value is not None:
-                refuse(k, name, "nothing, the round is not evaluated")
-            if evaluated and (value is None or not math.isfinite(value)):
-                refuse(k, name, "a finite number")
-            if value is None:
-                curve[name][k] = math.nan
-        if curve["test_return_se"][k] < 0:
-            refuse(k, "test_return_se", ">= 0")
-
-
-def _reason(error: str, root: Path, folder: Path) -> str:
-    """Why a run is missing, without the machine's own paths; names what lies there in its stead."""
-    name = folder.name
-    if not (root / folder / "manifest.json").exists():  # written last: the folder is there before the run ends
-        others = sorted(path.name for path in (root / folder.parent).glob(f"{name.split('-')[0]}-*") if path.is_dir())
-        found = f"; only another configuration or version: {', '.join(others)}" if others else ""
-        return f"no folder {name}{found}"
-    return error.replace(f"{root / folder}/", f"{name}/")
-
-
-def _versions(manifest: dict) -> dict[str, str]:
+def versions(manifest: dict) -> dict[str, str]:
+    """Versions of the packages that are listed beside a result; empty where its manifest does not say."""
     packages = manifest.get("packages")
     packages = packages if isinstance(packages, dict) else {}
     return {name: str(packages.get(name, "")) for name in VERSIONS}

@@ -15,18 +15,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from rl_influence.config import Analysis, Config, ConfigError, choose
-from rl_influence.runs.files import sha256
 from rl_influence.runs.provenance import fingerprint as run_fingerprint
-from rl_influence.runs.store import ResultError, check_run, run_directory
+from rl_influence.runs.store import MANIFEST, Found, ResultError, Results, Status, check_files
 
 LISTS = ("analyses", "missing_analyses")  # tables of what the study expects, and of what is not there
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -99,25 +97,20 @@ def check_analysis(folder: Path, analysis: Analysis) -> dict:
     Raises:
         ResultError: one line naming the file and what is wrong with it.
     """
-    if not (folder / MANIFEST).exists():
-        raise ResultError(f"no folder {folder.name}")
-    path = folder / MANIFEST
+    if not (folder / MANIFEST).exists():  # it is written last
+        raise ResultError(f"no folder {folder.name}", Status.MISSING)
+    names = tuple(f"{table}.csv" for table in ANALYSES[analysis.name].tables)
+    return check_files(folder, fingerprint(analysis), names)
+
+
+def find_analysis(study: str, analysis: Analysis, root: str | Path = ".") -> Found:
+    """What there is of an analysis; its files are compared with their checksums."""
+    folder = analysis_directory(study, analysis)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        files, found = dict(manifest["files_sha256"]), manifest["fingerprint"]
-        manifest["code_fingerprint"], manifest["packages"].get
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ResultError(f"{path}: missing, or not a manifest ({type(error).__name__})") from None
-    if found != fingerprint(analysis):
-        raise ResultError(f"{path}: belongs to another configuration or version (fingerprint {str(found)[:8]})")
-    for name in ANALYSES[analysis.name].tables:
-        path = folder / f"{name}.csv"
-        try:
-            if files.get(path.name) != sha256(path):
-                raise ResultError(f"{path}: differs from the checksum in manifest.json (one of the two was altered)")
-        except OSError as error:
-            raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
-    return manifest
+        return Found(analysis, folder, Status.WHOLE, result=check_analysis(Path(root) / folder, analysis))
+    except ResultError as error:
+        reason = str(error).replace(f"{Path(root) / folder}", folder.name)
+        return Found(analysis, folder, error.status, reason)
 
 
 def check_results(config: Config) -> None:
@@ -126,43 +119,22 @@ def check_results(config: Config) -> None:
     Raises:
         ResultError: one line with the files, and what to do.
     """
-    damaged = [*_damaged_runs(config), *_damaged_analyses(config)]
-    if damaged:
-        raise ResultError(damage(damaged))
+    results = Results()
+    runs = (results.find(config.study, run, read=False) for run in config.runs)
+    refuse_damaged([*runs, *(find_analysis(config.study, analysis) for analysis in config.analyses)])
 
 
-def damage(reasons: list[str]) -> str:
-    """What is said of damaged results, in one line."""
-    more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
-    return f"{len(reasons)} damaged result(s): {'; '.join(reasons[:5])}{more}; remove their folders to make them anew"
+def refuse_damaged(found: Iterable[Found]) -> None:
+    """Refuses results that are damaged, or another configuration's in their folder.
 
-
-def _damaged_runs(config: Config) -> Iterator[str]:
-    for run in config.runs:
-        folder = run_directory(config.study, run)
-        if not (folder / MANIFEST).exists():
-            continue
-        try:
-            check_run(folder, run.spec)
-        except ResultError as error:
-            reason = str(error)
-            from .curves import load_run  # says more about a damaged curve, and is slower to import
-
-            try:
-                load_run(folder, run.spec)
-            except ResultError as better:
-                reason = str(better)
-            yield reason
-
-
-def _damaged_analyses(config: Config) -> Iterator[str]:
-    for analysis in config.analyses:
-        folder = analysis_directory(config.study, analysis)
-        if (folder / MANIFEST).exists():
-            try:
-                check_analysis(folder, analysis)
-            except ResultError as error:
-                yield str(error)
+    Raises:
+        ResultError: one line with the files, and what to do.
+    """
+    reasons = [f"{one.folder.parent.as_posix()}/{one.reason}" for one in found if one.is_damaged]
+    if reasons:
+        more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
+        said = f"{len(reasons)} damaged result(s): {'; '.join(reasons[:5])}{more}"
+        raise ResultError(f"{said}; remove their folders to make them anew")
 
 
 def check_analyses(config: Config) -> None:

@@ -22,20 +22,11 @@ from rl_influence.config import Analysis, Config
 from rl_influence.runs.files import sha256, write_atomic
 from rl_influence.runs.provenance import code_fingerprint, package_versions, processor, threads
 from rl_influence.runs.provenance import fingerprint as run_fingerprint
-from rl_influence.runs.store import ResultError
+from rl_influence.runs.store import Found, Status
 
 from .claims import level_of
-from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind
-from .registry import (
-    ANALYSES,
-    ANALYSIS_OF,
-    LISTS,
-    MANIFEST,
-    analysis_directory,
-    check_analysis,
-    fingerprint,
-    load,
-)
+from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind, versions
+from .registry import ANALYSES, ANALYSIS_OF, LISTS, MANIFEST, find_analysis, fingerprint, load
 from .statistics import level
 from .tables import write_table
 
@@ -100,11 +91,11 @@ class StudyAnalyses:
     Attributes:
         tables: every table of every analysis that the study asks for, over all of its runs; environment, method and
             seed are its first columns, in the study's order.
-        missing: expected analyses that are in no table, with the reason.
+        missing: what there is of the expected analyses that are in no table.
     """
 
     tables: dict[str, pd.DataFrame]
-    missing: tuple[tuple[Analysis, str], ...]
+    missing: tuple[Found, ...]
 
 
 def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
@@ -124,20 +115,18 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
     parts = {table: [] for name in asked for table in ANALYSES[name].tables}
     rows, missing = [], []
     for analysis in sorted(config.analyses, key=place):
-        run, folder = analysis.run, analysis_directory(config.study, analysis)
+        run, one = analysis.run, find_analysis(config.study, analysis, root)
         key = {"environment": run.environment, "method": run.method, "seed": run.seed}
         row = {"analysis": analysis.name, **key, "rounds": len(analysis.rounds), "fingerprint": fingerprint(analysis)}
         row |= dict.fromkeys(("reason", "code", *VERSIONS), "")
-        try:
-            tables, manifest = _load(Path(root) / folder, analysis)
-        except ResultError as error:
-            row["reason"] = str(error).replace(f"{Path(root) / folder}", folder.name)
-            missing.append((analysis, row["reason"]))
+        tables = _tables(Path(root) / one.folder, analysis) if one.status is Status.WHOLE else None
+        if tables is None:
+            row["reason"] = one.reason
+            missing.append(one)
         else:
             for name, table in tables.items():
                 parts[name].append(pd.concat([pd.DataFrame(key, index=table.index), table], axis=1))
-            row |= {"code": manifest["code_fingerprint"][:12]}
-            row |= {name: manifest["packages"].get(name, "") for name in VERSIONS}
+            row |= {"code": str(one.result.get("code_fingerprint", ""))[:12]} | versions(one.result)
         rows.append(row)
     found = {}
     for name, frames in parts.items():
@@ -187,21 +176,10 @@ def _with_expected(summary: pd.DataFrame, name: str, config: Config) -> pd.DataF
     return summary
 
 
-def _load(folder: Path, analysis: Analysis) -> tuple[dict[str, pd.DataFrame], dict]:
-    """An analysis' tables and manifest.
-
-    Raises:
-        ResultError: one line naming the file and what is wrong with it.
-    """
-    manifest = check_analysis(folder, analysis)
-    tables = {}
-    for name in ANALYSES[analysis.name].tables:
-        path = folder / f"{name}.csv"
-        try:
-            tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
-        except (OSError, ValueError) as error:
-            raise ResultError(f"{path}: cannot be read ({type(error).__name__})") from None
-    return tables, manifest
+def _tables(folder: Path, analysis: Analysis) -> dict[str, pd.DataFrame]:
+    """An analysis' tables, whose checksums agree."""
+    names = ANALYSES[analysis.name].tables
+    return {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""]) for name in names}
 
 
 @contextmanager

@@ -351,6 +351,11 @@ class Run(Closed):
     seed: Seed
     spec: RunSpec
 
+    @property
+    def name(self) -> str:
+        """`frozenlake iif_p50 seed 3`."""
+        return f"{self.environment} {self.method} seed {self.seed}"
+
 
 class Analysis(Closed):
     """An analysis of one run of a study.

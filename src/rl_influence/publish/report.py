@@ -18,14 +18,14 @@ import pandas as pd
 
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, MARKS, VERDICTS, number_text
-from rl_influence.analysis.curves import VERSIONS, leftover_runs, runs_behind
+from rl_influence.analysis.curves import VERSIONS, runs_behind
 from rl_influence.analysis.numbers import count, interval, number
 from rl_influence.analysis.registry import ANALYSIS_OF, LISTS, study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import package_versions
-from rl_influence.runs.store import ResultError
+from rl_influence.runs.store import ResultError, Results
 
 SHOWN = {  # table -> title, what it says
     "efficiency": (
@@ -278,7 +278,7 @@ def _provenance(tables: dict[str, pd.DataFrame], config: Config, root: Path) -> 
     runs, missing = tables["runs"], tables["missing_runs"]
     analyses = tables.get("missing_analyses", pd.DataFrame())
     versions = _versions(runs)
-    left = leftover_runs(config, root)
+    left = Results(root).leftover(config)
     now = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     parts = [
         f"<p>{escape(runs_behind(runs, config.study).capitalize())}. Every number above comes from these runs and from "

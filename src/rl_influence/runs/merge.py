@@ -6,14 +6,11 @@ agree to the byte; where they do not (another processor, other package versions)
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_influence.analysis.curves import leftover_runs, load_run, load_study
 from rl_influence.config import Config
-from rl_influence.runs.files import write_atomic
-from rl_influence.runs.store import RUN_FILES, ResultError, files_of, run_directory
+from rl_influence.runs.store import ResultError, Results, RunResult, Status, copy, load, run_directory
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class Check:
 
     Attributes:
         whole: number of runs that passed every check.
-        missing: runs of the grid that are not there.
+        missing: runs of the grid that are not there, or not yet.
         damaged: runs that are there and cannot be used.
         leftover: folders of runs that the grid does not have (other settings or versions); nothing reads them.
     """
@@ -35,12 +32,14 @@ class Check:
 
 def check(config: Config, root: str | Path = ".") -> Check:
     """Checks schema, checksums and fingerprint of every run of a study; `root` is the folder that holds `results/`."""
-    study = load_study(config, root)
-    missing, damaged = [], []
-    for run, reason in study.missing:
-        lines = missing if reason.startswith("no folder") else damaged
-        lines.append(f"{run.environment} {run.method} seed {run.seed}: {reason}")
-    return Check(len(config.runs) - len(study.missing), missing, damaged, leftover_runs(config, root))
+    results = Results(root)
+    whole, missing, damaged = 0, [], []
+    for run in config.runs:
+        found = results.find(config.study, run)
+        whole += found.status is Status.WHOLE
+        if found.is_absent or found.is_damaged:
+            (missing if found.is_absent else damaged).append(f"{run.name}: {found.reason}")
+    return Check(whole, missing, damaged, results.leftover(config))
 
 
 @dataclass
@@ -63,47 +62,36 @@ class Merge:
 def merge(config: Config, source: str | Path, root: str | Path = ".") -> Merge:
     """Copies a study's whole runs from `source` to `root`, both folders that hold `results/`.
 
+    A run counts whichever study of `source` has it, see `store.Results`.
+
     Raises:
-        ResultError: if `source` holds no results of the study.
+        ResultError: if `source` holds no results.
     """
-    source, root, merged = Path(source), Path(root), Merge()
-    if not (source / "results" / config.study).is_dir():
-        raise ResultError(f"{source}: holds no folder results/{config.study}")
+    if not (Path(source) / "results").is_dir():
+        raise ResultError(f"{source}: holds no folder results", Status.MISSING)
+    theirs, merged = Results(source), Merge()
     for run in config.runs:
-        folder = run_directory(config.study, run)
-        theirs, ours = source / folder, root / folder
-        if not any((theirs / name).exists() for name in RUN_FILES):
+        found = theirs.find(config.study, run)
+        if found.status is Status.MISSING:
             continue
-        name = f"{run.environment} {run.method} seed {run.seed}"
-        try:
-            load_run(theirs, run.spec)
-        except ResultError as error:
-            merged.damaged.append(f"{name}: {error}")
+        if found.result is None:
+            merged.damaged.append(f"{run.name}: {found.reason}")
             continue
+        folder = Path(root) / run_directory(config.study, run)
         try:
-            load_run(ours, run.spec)
+            ours = load(folder, run.spec)
         except ResultError:
-            for file in files_of(_manifest(theirs)):
-                write_atomic(ours / file, (theirs / file).read_bytes())
-            merged.added.append(name)
+            copy(found.result, folder)
+            merged.added.append(run.name)
             continue
-        if _outcome(ours) == _outcome(theirs):
+        if ours.outcome() == found.result.outcome():
             merged.same += 1
         else:
-            machines = f"{_machine(ours)} here, {_machine(theirs)} there"
-            merged.conflicts.append(f"{name}: curves or weights differ ({machines})")
+            machines = f"{_machine(ours)} here, {_machine(found.result)} there"
+            merged.conflicts.append(f"{run.name}: curves or weights differ ({machines})")
     return merged
 
 
-def _outcome(folder: Path) -> tuple[bytes, object]:
-    """All of a run that has to be the same bytes on every machine."""
-    return (folder / "curve.csv").read_bytes(), _manifest(folder).get("weights_sha256")
-
-
-def _machine(folder: Path) -> str:
-    host, packages = (x if isinstance(x := _manifest(folder).get(key), dict) else {} for key in ("host", "packages"))
+def _machine(run: RunResult) -> str:
+    host, packages = (x if isinstance(x := run.manifest.get(key), dict) else {} for key in ("host", "packages"))
     return f"{host.get('processor', 'unknown processor')} with torch {packages.get('torch', 'unknown')}"
-
-
-def _manifest(folder: Path) -> dict:
-    return json.loads((folder / "manifest.json").read_bytes())

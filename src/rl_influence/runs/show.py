@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_influence.analysis.curves import load_run
-from rl_influence.config import ConfigError, RunSpec, parse
+from rl_influence.config import RunSpec
 from rl_influence.runs.files import write_atomic
-from rl_influence.runs.store import ResultError, diagnostics, read_manifest
+from rl_influence.runs.store import load_any
 
 PANELS = {  # title -> columns of diagnostics.csv
     "return": ("train_return",),
@@ -38,14 +37,11 @@ def show(folder: str | Path, output: str | Path | None = None) -> Path:
         ResultError: in one line, if the folder does not hold a whole run.
     """
     folder = Path(folder)
-    try:
-        spec = parse(RunSpec, read_manifest(folder)["spec"], folder / "manifest.json")
-    except (ConfigError, KeyError) as error:
-        raise ResultError(f"{folder / 'manifest.json'}: not a manifest ({error})") from None
-    curve, seen = load_run(folder, spec), diagnostics(folder)
+    spec, run = load_any(folder)
+    curve = {name: np.array(values) for name, values in run.columns.items()}
     title = f"{spec.environment.label}, {_method(spec)}, seed {spec.seed}"
     output = Path(output or folder / "run.png")
-    write_atomic(output, _draw(title, curve["round"], curve["test_return"], curve["test_return_se"], seen))
+    write_atomic(output, _draw(title, curve["round"], curve["test_return"], curve["test_return_se"], run.diagnostics()))
     return output
 
 

@@ -25,9 +25,9 @@ from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import TrainingError
 from rl_influence.ppo.rollout import collect
 from rl_influence.runs import snapshots
+from rl_influence.runs.columns import TIMING_COLUMNS
 from rl_influence.runs.diagnostics import Watch
 from rl_influence.runs.displacement import matching_scale
-from rl_influence.runs.store import TIMING_COLUMNS
 from rl_influence.selection import Selection, needs_scores, needs_true_advantages, score, select
 
 

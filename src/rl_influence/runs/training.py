@@ -6,7 +6,6 @@ Round k's curve point is the policy after k rounds; round 0 is the untrained one
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import signal
 import time
@@ -24,19 +23,10 @@ from rl_influence.config import RunSpec
 from rl_influence.environments import EnvironmentFault
 from rl_influence.evaluation.returns import evaluate
 from rl_influence.ppo.records import TrainingError
-from rl_influence.runs import snapshots
+from rl_influence.runs import columns, snapshots, store
 from rl_influence.runs.checkpoints import Checkpoints
-from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import fingerprint, manifest, now
-from rl_influence.runs.store import (
-    CURVE_COLUMNS,
-    DIAGNOSTICS,
-    DIAGNOSTICS_COLUMNS,
-    TIMING_COLUMNS,
-    ResultError,
-    StaleResultError,
-    check_run,
-)
+from rl_influence.runs.store import ResultError, Status
 from rl_influence.runs.trainer import Clock, Trainer
 
 CHECKPOINT_EVERY_S = 5.0  # wall seconds between two saved states: a killed run loses these and the current round
@@ -152,13 +142,13 @@ def _train_round(trainer: Trainer, clock: Clock, rounds: Iterable[int], director
 
 def _is_trained(spec: RunSpec, output_dir: Path, log: Callable[[str], None]) -> bool:
     """Whether the folder holds this run's whole result; another configuration's is refused, a damaged one made anew."""
-    if not (output_dir / "manifest.json").exists():
+    if not (output_dir / store.MANIFEST).exists():
         return False
     try:
-        check_run(output_dir, spec)
-    except StaleResultError as error:
-        raise ResultError(f"{error}; choose another folder, or remove this one") from None
+        store.check_run(output_dir, spec)
     except ResultError as error:
+        if error.status is Status.STALE:
+            raise ResultError(f"{error}; choose another folder, or remove this one", Status.STALE) from None
         log(f"{error}; trained anew, or from the saved state")
         return False
     log(f"{output_dir}: already trained")
@@ -184,11 +174,11 @@ class History:
     def files(self) -> dict[str, bytes]:
         """Name -> content of the run's tables."""
         tables = {
-            "curve.csv": (CURVE_COLUMNS, self.curve),
-            "timing.csv": (TIMING_COLUMNS, self.timing),
-            DIAGNOSTICS: (DIAGNOSTICS_COLUMNS, self.diagnostics),
+            "curve.csv": (columns.CURVE_COLUMNS, self.curve),
+            "timing.csv": (columns.TIMING_COLUMNS, self.timing),
+            store.DIAGNOSTICS: (columns.DIAGNOSTICS_COLUMNS, self.diagnostics),
         }
-        return {name: _csv(*table) for name, table in tables.items()}
+        return {name: columns.write(*table) for name, table in tables.items()}
 
 
 def _run(
@@ -257,10 +247,7 @@ def _evaluated(trainer: Trainer, log: Callable[[str], None]) -> tuple[float | st
 
 
 def _write(trainer: Trainer, history: History, output_dir: Path) -> None:
-    """The run's tables, then the manifest, without which a run is not there."""
     files = history.files()
-    for name, data in files.items():
-        write_atomic(output_dir / name, data)
     record = manifest(
         trainer.spec,
         started=history.started,
@@ -268,7 +255,7 @@ def _write(trainer: Trainer, history: History, output_dir: Path) -> None:
         files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         resumed=history.resumed,
     )
-    write_atomic(output_dir / "manifest.json", (json.dumps(record, indent=1) + "\n").encode())
+    store.write(output_dir, files, record)
 
 
 class _StopSignal:
@@ -290,11 +277,6 @@ class _StopSignal:
 
     def _note(self, *_) -> None:
         self.requested = True
-
-
-def _csv(columns: tuple[str, ...], rows: list[list]) -> bytes:
-    lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
-    return ("\n".join(lines) + "\n").encode()
 
 
 def _progress_line(spec: RunSpec, row: list, diagnostics: dict[str, Any] | None, seconds: float) -> str:
