@@ -175,7 +175,8 @@ def test_a_damaged_result_is_named(config, copy, file, damage, reason, status):
 def test_an_analysis_without_its_manifest_is_not_there(config, copy):
     folder = copy / analysis_directory("made_up", config.analyses[0])
     (folder / "manifest.json").unlink()
-    assert load_analyses(config, copy).missing == ((config.analyses[0], f"no folder {folder.name}"),)
+    [one] = load_analyses(config, copy).missing
+    assert (one.expected, one.status, one.reason) == (config.analyses[0], Status.MISSING, f"no folder {folder.name}")
 
 
 def test_what_figures_say_of_their_analyses(config, finished, tmp_path):
