@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -201,6 +202,16 @@ def tracin(policy, records, f, steps, *, clip_range=0.2, normalize=True, weight_
     return scores
 
 
+# --- selection --------------------------------------------------------------------------------------------------------
+
+
+def kept(scores: list[float], percent: float) -> list[int]:
+    """IIF's filter in exact arithmetic."""
+    negative = sorted((value, index) for index, value in enumerate(scores) if value < 0)
+    dropped = negative[: int(Fraction(percent) / 100 * len(negative))]
+    return [index for index in range(len(scores)) if index not in {i for _, i in dropped}]
+
+
 # --- diagnostics of a round ------------------------------------------------------------------------------------------
 
 
@@ -285,21 +296,6 @@ def quantile(values, q):
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
-
-
-def gae(rewards, values, next_values, terminated, truncated, gamma, gae_lambda):
-    """The definition: A_t is the sum of (gamma lambda)^l delta_{t+l} up to the episode's end."""
-    n = len(rewards)
-    advantages = np.zeros(n)
-    for t in range(n):
-        weight = 1.0
-        for u in range(t, n):
-            delta = rewards[u] + (0.0 if terminated[u] else gamma * next_values[u]) - values[u]
-            advantages[t] += weight * delta
-            if terminated[u] or truncated[u]:
-                break
-            weight *= gamma * gae_lambda
-    return advantages
 
 
 def plain_torch(policy, records, epochs, config):

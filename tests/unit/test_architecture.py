@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src/rl_influence"
 FLOORS = (  # from the ground up; a module may import its own floor and those below
-    ("lazy", "seeding", "errors"),
+    ("lazy", "seeding", "errors", "rules"),
     ("config",),
     ("environments",),
     ("ppo",),

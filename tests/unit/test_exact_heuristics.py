@@ -8,13 +8,17 @@ import pytest
 from rl_influence.analysis.diagnosis import true_advantages
 from rl_influence.config import EXACT_HEURISTICS, Config, ConfigError, RunSpec, parse
 from rl_influence.ppo.records import Records
+from rl_influence.rules import drop_by_advantage
 from rl_influence.runs import snapshots, training
 from rl_influence.runs.check import check_environment
 from rl_influence.runs.training import Clock, Trainer
-from rl_influence.selection import drop_by_advantage, select
+from rl_influence.selection import select
 from synthetic import CATALOGUE
 
 CONFIG = Config(CATALOGUE / "config.yaml")
+
+
+BY = {"advantage_h1_exact": "gap", "advantage_h2_exact": "product"}
 
 
 def spec(environment: str, method: str, rounds: int = 3) -> RunSpec:
@@ -33,7 +37,7 @@ def test_a_run_drops_what_an_analysis_of_its_snapshots_finds(environment, method
     for k in range(3):
         snapshot = snapshots.load(tmp_path, k)
         true = true_advantages(snapshot, "exact")
-        expected = drop_by_advantage(snapshot.records.advantages, true, 0.5, heuristic=method.removesuffix("_exact"))
+        expected = drop_by_advantage(snapshot.records.advantages, true, 0.5, by=BY[method])
         assert snapshot.selection.kept.tolist() == expected.tolist()
         dropped += len(true) - len(expected)
         within_an_episode |= len(snapshot.episode_actions) > 0

@@ -57,6 +57,7 @@ def changed(*place, value) -> RunSpec:
         (("evaluation", "episodes"), 999),
         (("evaluation", "every"), 2),
         (("evaluation", "max_steps"), 99),
+        (("ppo", "objective"), "policy_gradient"),
         (("selection", "priority_exponent"), 0.7),
         (("selection", "displacement"), "as_all"),
         (("environment", "id"), "other"),
@@ -97,8 +98,8 @@ def test_the_order_of_an_environments_arguments_does_not_matter():
 def test_every_field_of_the_specification_was_thought_of():
     """A new field must be in one of the lists above."""
     assert set(SPEC.model_dump()) == {"environment", "selection", "ppo", "rounds", "evaluation", "seed"}
-    assert len(type(SPEC.ppo).model_fields) == 13 and len(type(SPEC.evaluation).model_fields) == 4
-    assert len(type(SPEC.environment).model_fields) == 13 and len(type(SPEC.selection).model_fields) == 5
+    assert len(type(SPEC.ppo).model_fields) == 14 and len(type(SPEC.evaluation).model_fields) == 4
+    assert len(type(SPEC.environment).model_fields) == 13 and len(type(SPEC.selection).model_fields) == 6
 
 
 def test_a_key_that_is_added_later_changes_no_fingerprint_where_it_is_at_its_default():

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracles
+from rl_influence import rules
+from rl_influence.attribution import Step
 from rl_influence.config import PPOConfig, RunSpec, SelectionConfig, load_run_spec
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import Records
+from rl_influence.rules import RULES, drop_by_advantage, drop_extreme_rewards, td_probabilities
 from rl_influence.selection import (
     Selection,
-    drop_by_advantage,
-    drop_extreme_rewards,
     drop_most_negative,
     needs_scores,
     normalize_in_minibatches,
     number_dropped,
     score,
+    score_again,
     select,
-    td_probabilities,
 )
 
 CONFIG = Path(__file__).parents[2] / "config/config.yaml"
@@ -47,13 +49,6 @@ def buffer(n: int, **arrays) -> Records:
     return Records(**(zeros | never | states | {name: np.asarray(array) for name, array in arrays.items()}))
 
 
-def kept_slowly(scores: list[float], percent: float) -> list[int]:
-    """IIF's filter in exact arithmetic."""
-    negative = sorted((value, index) for index, value in enumerate(scores) if value < 0)
-    dropped = negative[: int(Fraction(percent) / 100 * len(negative))]
-    return [index for index in range(len(scores)) if index not in {i for _, i in dropped}]
-
-
 # IIF
 
 
@@ -61,7 +56,7 @@ def kept_slowly(scores: list[float], percent: float) -> list[int]:
 @given(SCORES, st.sampled_from(PERCENTS))
 def test_influence_filter(scores, percent):
     kept = drop_most_negative(np.array(scores, dtype=float), percent / 100)
-    assert kept.tolist() == kept_slowly(scores, percent)
+    assert kept.tolist() == oracles.kept(scores, percent)
 
 
 @pytest.mark.parametrize(
@@ -118,34 +113,37 @@ def test_influence_filter_refuses_nan():
         drop_most_negative(np.array([0.0, np.nan, -1.0]), 0.5)
 
 
-def test_scores_are_chunkwise_normalised_advantages_times_the_targets_slope():
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("n", [64, 65, 66, 129])
+def test_scores_are_advantages_as_training_weighs_them_times_the_targets_slope(n, normalize):
     """Every score by its own backward pass, normalisation chunk by chunk of the same random order."""
     policy = make_policy(
         "mlp", gym.spaces.Discrete(5), gym.spaces.Discrete(3), torch.Generator().manual_seed(1)
     ).double()
     rng = np.random.default_rng(0)
-    n = 65
     records = buffer(
-        n, observations=rng.integers(5, size=n), actions=rng.integers(3, size=n), advantages=rng.normal(size=n)
+        n, observations=rng.integers(5, size=n), actions=rng.integers(3, size=n), advantages=rng.normal(3, size=n)
     )
-    scores = score(records, policy, PPOConfig(batch_size=32), np.random.default_rng(7))
-
-    def gradient(value: torch.Tensor) -> torch.Tensor:
-        parts = torch.autograd.grad(value, list(policy.parameters()), retain_graph=True, allow_unused=True)
-        return torch.cat([part.reshape(-1) for part in parts if part is not None])
-
-    log_probs = policy.log_prob(torch.from_numpy(records.observations), torch.from_numpy(records.actions))
-    slope = gradient((log_probs * torch.from_numpy(records.advantages)).mean())
+    config = PPOConfig(batch_size=32, normalize_advantage=normalize)
+    scores = score(records, policy, config, np.random.default_rng(7))
     order = np.random.default_rng(7).permutation(n)
-    for start in range(0, n, 32):
-        chunk = order[start : start + 32]
-        advantages = records.advantages[chunk]
-        if len(chunk) > 1:  # the 65th is alone, and stays as it is
-            mean = sum(advantages) / len(chunk)
-            std = (sum((a - mean) ** 2 for a in advantages) / (len(chunk) - 1)) ** 0.5
-            advantages = (advantages - mean) / (std + 1e-8)
-        for index, advantage in zip(chunk, advantages, strict=True):
-            assert scores[index] == pytest.approx(float(advantage * gradient(log_probs[index]) @ slope), abs=1e-12)
+    chunks = [order[start : start + 32] for start in range(0, n, 32)]
+    if len(chunks[-1]) == 1:  # by itself it would keep its raw advantage, and be first or last in every ranking
+        chunks[-2:] = [np.concatenate(chunks[-2:])]
+    advantages = records.advantages.copy()
+    for chunk in chunks if normalize else []:
+        advantages[chunk] = oracles.normalized(records.advantages[chunk])
+    expected = oracles.influence(policy, records, lambda p: oracles.f_return(p, records), advantages)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_lone_record_is_ranked_like_the_others():
+    """129 records in mini-batches of 64: whatever the order, it is not first or last by construction."""
+    advantages = np.random.default_rng(0).normal(0, 100, 129)
+    for seed in range(50):
+        assert np.abs(normalize_in_minibatches(advantages, 64, np.random.default_rng(seed))).max() < 6
+    ones = normalize_in_minibatches(advantages, 1, np.random.default_rng(0))
+    np.testing.assert_array_equal(ones, advantages)  # as training with mini-batches of one record takes them
 
 
 def test_equal_records_have_equal_scores_to_the_last_bit():
@@ -177,7 +175,7 @@ def test_normalisation_covers_every_record_once():
 def test_random_and_difficulty_drop_as_many_as_influence(scores, percent, seed):
     scores = np.array(scores, dtype=float)
     records = buffer(len(scores), rewards=np.arange(len(scores)) % 3)
-    expected = len(kept_slowly(scores.tolist(), percent))
+    expected = len(oracles.kept(scores.tolist(), percent))
     for kind in ("random", "difficulty"):
         chosen = select(spec(kind, percent), records, scores, np.random.default_rng(seed))
         assert len(chosen.kept) == chosen.records_per_epoch == expected
@@ -204,6 +202,7 @@ def test_difficulty_breaks_ties_at_random():
     assert len(kept) == 6  # every pair of four
 
 
+BY = {"advantage_h1": "gap", "advantage_h2": "product"}
 ESTIMATED = np.array([1.0, -1.0, 2.0, 0.0, -3.0, 0.5, 4.0])
 TRUE = np.array([-1.0, 0.5, 1.0, -9.0, 3.0, -4.0, 4.0])
 # opposite signs: 0, 1, 4, 5; gaps there 2, 1.5, 6, 4.5; products -1, -0.5, -9, -2
@@ -223,20 +222,20 @@ TRUE = np.array([-1.0, 0.5, 1.0, -9.0, 3.0, -4.0, 4.0])
     ],
 )
 def test_advantage_heuristics_by_hand(heuristic, fraction, dropped):
-    kept = drop_by_advantage(ESTIMATED, TRUE, fraction, heuristic=heuristic)
+    kept = drop_by_advantage(ESTIMATED, TRUE, fraction, by=BY[heuristic])
     assert kept.tolist() == [i for i in range(7) if i not in dropped]
 
 
 def test_the_heuristics_differ_where_gap_and_product_do():
     estimated, true = np.array([0.1, 1.0]), np.array([-9.0, -2.0])  # gaps 9.1 and 3, products -0.9 and -2
-    assert drop_by_advantage(estimated, true, 0.5, heuristic="advantage_h1").tolist() == [1]
-    assert drop_by_advantage(estimated, true, 0.5, heuristic="advantage_h2").tolist() == [0]
+    assert drop_by_advantage(estimated, true, 0.5, by="gap").tolist() == [1]
+    assert drop_by_advantage(estimated, true, 0.5, by="product").tolist() == [0]
 
 
 def test_advantage_heuristics_break_ties_by_index_and_see_tiny_signs():
     estimated, true = np.full(4, 1e-200), np.full(4, -1e-200)  # the product of these is 0
     for heuristic in ("advantage_h1", "advantage_h2"):
-        assert drop_by_advantage(estimated, true, 0.5, heuristic=heuristic).tolist() == [2, 3]
+        assert drop_by_advantage(estimated, true, 0.5, by=BY[heuristic]).tolist() == [2, 3]
 
 
 def test_advantage_heuristics_estimate_the_truth_from_repeated_visits():
@@ -354,3 +353,91 @@ def test_updates(kind, percent, updates, per_epoch):
 )
 def test_scores_are_computed_where_they_are_used(selection, needed):
     assert needs_scores(spec(*selection)) is needed
+
+
+# Rules of one's own, and unknown ones
+
+
+@pytest.fixture
+def own_rules():
+    before = dict(RULES)
+    yield
+    RULES.clear()
+    RULES.update(before)
+
+
+def test_every_kind_is_a_rule_and_unknown_ones_are_an_error():
+    with open(CONFIG.parent / "methods.yaml") as file:
+        used = {method["selection"]["kind"] for method in yaml.safe_load(file).values()}
+    assert used == set(RULES)
+    for kind in [*(f"{kind}s" for kind in RULES), "", "ALL", "iif"]:
+        with pytest.raises(ValueError, match="expected 'all', 'influence', 'random'"):
+            SelectionConfig(kind=kind)
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_every_rule_answers_with_some_of_the_records(kind):
+    rule, rng, n = RULES[kind], np.random.default_rng(0), 40
+    chosen_spec = spec(kind, 50 if rule.drops else None, exponent=0.6 if rule.arguments else None)
+    states, actions, ends = np.arange(n) % 3, rng.integers(2, size=n), np.arange(n) % 5 == 4
+    records = buffer(
+        n,
+        rewards=rng.normal(size=n),
+        advantages=rng.normal(size=n),
+        observations=states,
+        actions=actions,
+        terminated=ends,
+    )
+    exact = rng.normal(size=n) if rule.needs == "exact_advantages" else None
+    chosen = select(chosen_spec, records, rng.normal(size=n), np.random.default_rng(1), exact)
+    assert (np.diff(chosen.kept) > 0).all() and set(chosen.kept) <= set(range(n))
+    assert (len(chosen.kept) < n) == rule.drops and chosen.weights is None and chosen.again is None
+
+
+def test_a_rule_of_ones_own_is_one_function(own_rules):
+    @rules.rule(drops=False)
+    def weighted(buffer, *, temperature):
+        weights = np.exp(buffer.records.advantages / temperature)
+        return Selection(np.arange(len(weights)), 3, weights=weights)
+
+    selection = SelectionConfig(kind="weighted", arguments={"temperature": 2.0})
+    records = buffer(5, advantages=np.arange(5.0))
+    chosen = select(BASE.model_copy(update={"selection": selection}), records, None, np.random.default_rng(0))
+    np.testing.assert_allclose(chosen.weights, np.exp(np.arange(5.0) / 2))
+    assert chosen.records_per_epoch == 3
+    for wrong, message in (({}, "selection weighted needs temperature"), ({"heat": 1.0}, "takes no heat")):
+        with pytest.raises(ValueError, match=message):
+            SelectionConfig(kind="weighted", arguments=wrong)
+    with pytest.raises(ValueError, match="selection all takes no temperature"):
+        SelectionConfig(kind="all", arguments={"temperature": 2.0})
+
+
+def test_a_rule_can_be_asked_again_before_every_epoch(own_rules):
+    """With scores at the parameters of that moment, and weights that follow."""
+
+    @rules.rule(needs="scores", every_epoch=True)
+    def harmless(buffer):
+        kept = np.flatnonzero(buffer.scores >= 0)
+        return Selection(kept, len(kept), weights=1.0 + np.abs(buffer.scores))
+
+    rounds = iter([np.array([1.0, -1.0, 1.0, -1.0]), np.array([-2.0, 2.0, -2.0, -2.0])])
+    chosen = select(spec("harmless", 50), buffer(4), np.ones(4), np.random.default_rng(0), rescore=lambda: next(rounds))
+    epochs = chosen.epochs(3, np.random.default_rng(0))
+    for expected, weight in (([0, 1, 2, 3], 2), ([0, 2], 2), ([1], 3)):
+        assert sorted(next(epochs)) == expected
+        assert (chosen.weights == weight).all()
+
+
+def test_scores_within_a_round_see_ratios_and_clipping():
+    policy = make_policy("mlp", gym.spaces.Discrete(5), gym.spaces.Discrete(3), torch.Generator().manual_seed(1))
+    policy, rng, n = policy.double(), np.random.default_rng(0), 40
+    records = buffer(
+        n, observations=rng.integers(5, size=n), actions=rng.integers(3, size=n), advantages=rng.normal(size=n)
+    )
+    records.log_probs[:] = np.log(1 / 3) + 0.3 * rng.normal(size=n)
+    config = PPOConfig(n_steps=n, batch_size=n, clip_range=0.1)
+    scores = score_again(records, policy, config, np.random.default_rng(7))
+    step = Step(np.random.default_rng(7).permutation(n))
+    expected = oracles.tracin(policy, records, lambda p: oracles.f_return(p, records), [step], clip_range=0.1)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-12)
+    assert 0 < (scores == 0).sum() < n

@@ -4,7 +4,6 @@ from rl_influence.config.grid import CATALOGUE, Config, load_environments, load_
 from rl_influence.config.installed import check_environments, check_packages, missing_package, on_installed_engines
 from rl_influence.config.loading import EXPECTED, IDENTIFIER, ConfigError, choose, parse, read_yaml
 from rl_influence.config.models import (
-    COUNTED_BY_INFLUENCE,
     EXACT_HEURISTICS,
     Analysis,
     AnalysisBlock,
@@ -32,7 +31,6 @@ __all__ = [
     "Analysis",
     "AnalysisBlock",
     "CATALOGUE",
-    "COUNTED_BY_INFLUENCE",
     "Closed",
     "Config",
     "ConfigError",

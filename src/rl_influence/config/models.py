@@ -9,6 +9,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,6 +23,7 @@ from pydantic import (
 
 from rl_influence.config.loading import IDENTIFIER
 from rl_influence.config.seeds import Seed, Seeds
+from rl_influence.rules import RULES
 
 Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
 Text = Annotated[str, Field(min_length=1)]
@@ -68,11 +70,15 @@ class PPOConfig(Closed):
     value_coef: float = Field(0.5, ge=0, description="weight of the value loss")
     max_grad_norm: float | None = Field(0.5, gt=0, description="clip range of the gradient's global norm; null: none")
     normalize_advantage: bool = Field(True, description="normalise advantages within each mini-batch")
-    optimizer: Literal["sgd", "adam"] = Field("sgd", description="SGD without momentum, or Adam (eps 1e-5, as in SB3)")
+    optimizer: Literal["sgd", "adam", "rmsprop"] = Field(
+        "sgd", description="SGD without momentum; Adam as in Stable-Baselines3's PPO, RMSprop as in its A2C"
+    )
     learning_rate: float = Field(5e-3, gt=0, le=1000, description="step size")
     drop_short_minibatch: bool = Field(
         True, description="leave out an epoch's short last mini-batch, unless it is the epoch's only one"
     )
+
+    objective: Identifier = added("clipped_ppo", description="clipped_ppo, policy_gradient (A2C), or one's own")
 
     @model_validator(mode="after")
     def _batch_fits(self) -> PPOConfig:
@@ -119,7 +125,7 @@ class EnvironmentConfig(Closed):
         description="Python package or module that registers gym_id",
     )
     wrappers: tuple[Literal["image_only", "flatten", "atari"], ...] = Field((), description="applied in this order")
-    network: Literal["mlp", "minigrid_cnn", "nature_cnn"] = Field("mlp", description="see docs/method.md")
+    network: Identifier = Field("mlp", description="mlp, minigrid_cnn, nature_cnn, or one's own, see docs/extending.md")
     engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator that training samples from")
     evaluation_engine: Literal["gymnasium", "envpool"] = Field("gymnasium", description="simulator of test episodes")
     rounds: Count = Field(description="training rounds K; curves have K + 1 points")
@@ -136,27 +142,23 @@ class EnvironmentConfig(Closed):
         return value
 
 
-EXACT_HEURISTICS = ("advantage_h1_exact", "advantage_h2_exact")
-COUNTED_BY_INFLUENCE = ("influence", "random", "difficulty")  # these drop as many records as IIF at their p
+EXACT_HEURISTICS = tuple(kind for kind, rule in RULES.items() if rule.needs == "exact_advantages")
+
+
+def _known_kind(kind: str) -> str:
+    if kind not in RULES:
+        raise ValueError(f"expected {', '.join(map(repr, list(RULES)[:-1]))} or {list(RULES)[-1]!r}")
+    return kind
 
 
 class SelectionConfig(Closed):
     """Which records of a round's buffer train (section 5 and appendix B of the paper; each kind: docs/method.md)."""
 
-    kind: Literal[
-        "all",
-        "influence",
-        "random",
-        "advantage_h1",
-        "advantage_h2",
-        "advantage_h1_exact",
-        "advantage_h2_exact",
-        "td_error",
-        "difficulty",
-    ] = Field(
+    kind: Annotated[str, AfterValidator(_known_kind)] = Field(
+        json_schema_extra=lambda schema: schema.update(enum=list(RULES)),
         description="all: none is dropped; influence: IIF; random: as many as IIF at its p, at random; advantage_h1, "
         "advantage_h2: by estimated against Monte-Carlo advantages, or, with _exact, against true ones, which need an "
-        "exact model; td_error: all, drawn by priority; difficulty: as many as IIF, of highest and lowest reward"
+        "exact model; td_error: all, drawn by priority; difficulty: as many as IIF, of highest and lowest reward",
     )
     drop_percent: Percent | Literal["chosen"] | None = Field(
         None, description="p in percent, or `chosen`: the environment's own"
@@ -164,6 +166,7 @@ class SelectionConfig(Closed):
     priority_exponent: float | None = Field(
         None, ge=0, description="td_error only: sampling probability ~ priority to this power"
     )
+    arguments: dict[str, float] = added({}, description="of rules of one's own: name and number of what they take")
     updates: Literal["own", "as_all", "as_influence"] = Field(
         "own", description="updates per epoch: what its records give (own), or as many as PPO or as IIF takes"
     )
@@ -183,16 +186,17 @@ class SelectionConfig(Closed):
 
     @model_validator(mode="after")
     def _arguments_fit(self) -> SelectionConfig:
-        drops = self.kind not in ("all", "td_error")
+        rule = RULES[self.kind]
         asks = {key for key in ("updates", "displacement") if getattr(self, key) == "as_influence"}
-        if drops != (self.drop_percent is not None) and not asks:
-            raise ValueError(f"selection {self.kind} {'needs' if drops else 'takes no'} drop_percent")
+        if rule.drops != (self.drop_percent is not None) and not asks:
+            raise ValueError(f"selection {self.kind} {'needs' if rule.drops else 'takes no'} drop_percent")
         if asks and self.drop_percent is None:
             raise ValueError(f"{min(asks)} as_influence needs drop_percent")
-        if (self.kind == "td_error") != (self.priority_exponent is not None):
-            raise ValueError("priority_exponent belongs to selection td_error, and only to it")
-        as_it_is = {"all": "as_all", "td_error": "as_all"} | dict.fromkeys(COUNTED_BY_INFLUENCE, "as_influence")
-        if self.updates == as_it_is.get(self.kind):
+        for name in sorted({*rule.arguments} ^ {*self.rule_arguments}):
+            raise ValueError(f"selection {self.kind} {'needs' if name in rule.arguments else 'takes no'} {name}")
+        if rule.every_epoch and self.displacement != "own":
+            raise ValueError(f"displacement {self.displacement}: selection {self.kind} is made anew every epoch")
+        if self.updates == rule.updates != "own":
             raise ValueError(f"updates {self.updates} is what selection {self.kind} does anyway; leave it out")
         if self.updates == "own" and self.displacement == f"as_{self.kind}":
             raise ValueError(f"displacement as_{self.kind} is what selection {self.kind} does anyway; leave it out")
@@ -206,22 +210,21 @@ class SelectionConfig(Closed):
             "as_influence": lambda: SelectionConfig(kind="influence", drop_percent=self.drop_percent),
         }[self.displacement]()
 
+    @property
+    def rule_arguments(self) -> dict[str, float]:
+        """What the rule takes beside the buffer."""
+        known = {} if self.priority_exponent is None else {"priority_exponent": self.priority_exponent}
+        return known | self.arguments
 
-class PPOOverride(Closed):
-    """What a method may change of PPO; a key that is left out is the environment's."""
 
-    max_grad_norm: float | None = Field(
-        None,
-        gt=0,
-        description="instead of the environment's; null: no clipping",
-        json_schema_extra=_without_default,
-    )
+class PPOOverride(PPOChanges):
+    """What a method changes of PPO; a key that is left out is the environment's."""
+
     learning_rate_factor: float = Field(
         1,
         gt=0,
         le=1000,
         description="the environment's learning rate is multiplied by it",
-        json_schema_extra=_without_default,
     )
 
     @field_validator("learning_rate_factor")
@@ -235,7 +238,8 @@ class PPOOverride(Closed):
         """An environment's hyperparameters with the method's changes."""
         changes = self.model_dump(exclude_unset=True)
         factor = changes.pop("learning_rate_factor", 1)
-        return ppo | {"learning_rate": ppo["learning_rate"] * factor} | changes
+        changed = ppo | changes
+        return changed | {"learning_rate": changed["learning_rate"] * factor}
 
 
 class MethodConfig(Closed):

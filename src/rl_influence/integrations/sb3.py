@@ -26,7 +26,8 @@ from rl_influence.attribution.policies import check_policy, untouched
 from rl_influence.attribution.targets import chunks
 from rl_influence.integrations.records import RolloutRecords
 from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient
-from rl_influence.selection import drop_most_negative, if_percent, normalize_in_minibatches
+from rl_influence.rules import drop_most_negative, if_percent
+from rl_influence.selection import normalize_in_minibatches
 
 try:
     from stable_baselines3 import A2C, PPO

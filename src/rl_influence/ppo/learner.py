@@ -17,12 +17,13 @@ from torch import nn
 
 from rl_influence.config import PPOConfig
 from rl_influence.ppo.kernels import ByHand, FlatParameters
-from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient, Step, prepared, replaced
+from rl_influence.ppo.objective import Batch, Objective, PolicyGradient, Step, objective_of, prepared, replaced
 from rl_influence.ppo.records import Records, TrainingError
 
 
 class Optimizer:
-    """SGD without momentum, or Adam with Stable-Baselines3's eps, on a flat vector; same numbers as `torch.optim`.
+    """SGD without momentum, Adam or RMSprop on a flat vector: the numbers of `torch.optim` with the settings that
+    Stable-Baselines3's PPO has for Adam, and its A2C for RMSprop.
 
     Attributes:
         learning_rate: of the steps to come; at first the configuration's.
@@ -31,37 +32,40 @@ class Optimizer:
     def __init__(self, parameters: FlatParameters, config: PPOConfig):
         self.parameters, self.config = parameters, config
         self.learning_rate, self.steps = config.learning_rate, 0
-        adam = config.optimizer == "adam"
-        self.mean = np.zeros_like(parameters.vector) if adam else None
-        self.square = np.zeros_like(parameters.vector) if adam else None
+        self.mean = np.zeros_like(parameters.vector) if config.optimizer == "adam" else None
+        self.square = np.zeros_like(parameters.vector) if config.optimizer != "sgd" else None
 
     def step(self, norm: float) -> None:
         """Clips the gradient, whose norm is given, and moves the parameters."""
-        gradient, config = self.parameters.gradient, self.config
+        gradient, config, eps = self.parameters.gradient, self.config, 1e-5
         if config.max_grad_norm is not None:
             gradient *= min(1.0, config.max_grad_norm / (norm + 1e-6))
         self.steps += 1
-        if self.mean is None:
+        if config.optimizer == "sgd":
             gradient *= self.learning_rate
             self.parameters.vector -= gradient
-            return
-        beta1, beta2, eps = 0.9, 0.999, 1e-5
-        self.mean += (1 - beta1) * (gradient - self.mean)
-        self.square *= beta2
-        self.square += (1 - beta2) * gradient**2
-        denominator = np.sqrt(self.square) / np.sqrt(1 - beta2**self.steps) + eps
-        self.parameters.vector -= self.learning_rate / (1 - beta1**self.steps) * self.mean / denominator
+        elif config.optimizer == "rmsprop":
+            self.square *= 0.99
+            self.square += (1 - 0.99) * gradient**2
+            self.parameters.vector -= self.learning_rate * gradient / (np.sqrt(self.square) + eps)
+        else:
+            beta1, beta2 = 0.9, 0.999
+            self.mean += (1 - beta1) * (gradient - self.mean)
+            self.square *= beta2
+            self.square += (1 - beta2) * gradient**2
+            denominator = np.sqrt(self.square) / np.sqrt(1 - beta2**self.steps) + eps
+            self.parameters.vector -= self.learning_rate / (1 - beta1**self.steps) * self.mean / denominator
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays that `restore` takes."""
-        moments = {} if self.mean is None else {"mean": self.mean, "square": self.square}
-        return {"steps": np.array(self.steps)} | moments
+        moments = {"mean": self.mean, "square": self.square}
+        return {"steps": np.array(self.steps)} | {name: x for name, x in moments.items() if x is not None}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Puts a saved state back."""
         self.steps = int(state["steps"])
-        if self.mean is not None:
-            self.mean[:], self.square[:] = state["mean"], state["square"]
+        for name in {*state} - {"steps"}:
+            getattr(self, name)[:] = state[name]
 
 
 def minibatches(order: np.ndarray, batch_size: int, *, drop_short: bool) -> list[np.ndarray]:
@@ -73,16 +77,6 @@ def minibatches(order: np.ndarray, batch_size: int, *, drop_short: bool) -> list
     if drop_short and len(batches) > 1 and len(batches[-1]) < batch_size:
         batches.pop()
     return batches
-
-
-def objective_of(config: PPOConfig) -> PolicyGradient:
-    """What training with these hyperparameters maximises."""
-    return ClippedPPO(
-        clip_range=config.clip_range,
-        normalize=config.normalize_advantage,
-        value_coef=config.value_coef,
-        entropy_coef=config.entropy_coef,
-    )
 
 
 class Autograd:
@@ -128,7 +122,7 @@ class Learner:
     Attributes:
         policy: the torch module.
         parameters: its flat parameters.
-        optimizer: SGD or Adam.
+        optimizer: SGD, Adam or RMSprop.
     """
 
     def __init__(self, policy: nn.Module, config: PPOConfig, objective: Objective | None = None):

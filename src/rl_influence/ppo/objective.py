@@ -8,6 +8,7 @@ generations, or whatever else `batch[indices]` and `len(batch)` can be asked for
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from rl_influence.errors import ConfigError
 
 
 class Objective(Protocol):
@@ -171,3 +174,37 @@ def _shaped(name: str, values: Tensor, n: int) -> Tensor:
     if values.shape != (n,):
         raise ValueError(f"{name} of {n} records has shape {tuple(values.shape)}; ({n},) is needed")
     return values
+
+
+OBJECTIVES: dict[str, Callable[[Any], Objective]] = {}
+
+
+def objective(make: Callable[[Any], Objective]) -> Callable[[Any], Objective]:
+    """Registers an algorithm under its function's name, the `objective` of a `PPOConfig`, which it is made from."""
+    OBJECTIVES[make.__name__] = make
+    return make
+
+
+@objective
+def clipped_ppo(config: Any) -> ClippedPPO:
+    """PPO."""
+    return ClippedPPO(config.normalize_advantage, config.value_coef, config.entropy_coef, config.clip_range)
+
+
+@objective
+def policy_gradient(config: Any) -> PolicyGradient:
+    """A2C, where an epoch is one mini-batch of the whole buffer and there is one epoch."""
+    return PolicyGradient(config.normalize_advantage, config.value_coef, config.entropy_coef)
+
+
+def objective_of(config: Any, *, policy_only: bool = False) -> Objective:
+    """What training with these hyperparameters maximises; with `policy_only` without value and entropy terms.
+
+    Raises:
+        ConfigError: for an unknown objective.
+    """
+    if config.objective not in OBJECTIVES:
+        raise ConfigError(f"ppo.objective {config.objective!r} is unknown; choices: {', '.join(OBJECTIVES)}")
+    if policy_only:
+        config = config.model_copy(update={"value_coef": 0.0, "entropy_coef": 0.0})
+    return OBJECTIVES[config.objective](config)

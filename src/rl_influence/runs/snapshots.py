@@ -26,13 +26,14 @@ from rl_influence.attribution import FReturn, Target, influence_scores, tracin_s
 from rl_influence.config import ConfigError, RunSpec
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import ActorCritic, make_policy
-from rl_influence.ppo.objective import ClippedPPO
+from rl_influence.ppo.objective import objective_of, replaced
 from rl_influence.ppo.records import Records
+from rl_influence.rules import RULES
 from rl_influence.runs.checkpoints import State, pack, unpack
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError
-from rl_influence.selection import Selection, normalize_in_minibatches, score
+from rl_influence.selection import Selection, score, score_again, scoring_advantages, select
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,10 +103,7 @@ class Snapshot(Policy):
             kept: or as it would train on these records.
             order: 0 for the run's own mini-batch stream, 1, 2, ... for others.
         """
-        stream = seeding.seed_sequence(self.spec.seed, "minibatches", self.round)
-        generator = np.random.default_rng(stream.spawn(order)[-1] if order else stream)
-        selection = self.selection if kept is None else Selection(kept, len(kept))
-        return selection.epochs(self.spec.ppo.n_epochs, generator)
+        return self._epochs(self._selection(kept, self.policy()), order)
 
     def redo(self, kept: np.ndarray | None = None, *, order: int = 0) -> tuple[Learner, int]:
         """Trains the round again; arguments as of `epochs`.
@@ -114,7 +112,28 @@ class Snapshot(Policy):
             The learner after the round, and the number of its updates.
         """
         learner = self.learner()
-        return learner, learner.update(self.records, self.epochs(kept, order=order))
+        selection = self._selection(kept, learner.policy)
+        return learner, learner.update(self.records, self._epochs(selection, order), selection.weights)
+
+    def _epochs(self, selection: Selection, order: int) -> Iterator[np.ndarray]:
+        stream = seeding.seed_sequence(self.spec.seed, "minibatches", self.round)
+        generator = np.random.default_rng(stream.spawn(order)[-1] if order else stream)
+        return selection.epochs(self.spec.ppo.n_epochs, generator)
+
+    def _selection(self, kept: np.ndarray | None, policy: ActorCritic) -> Selection:
+        """The run's selection, or all of `kept`; one that is asked again every epoch is made anew, for this policy."""
+        if kept is not None:
+            return Selection(kept, len(kept))
+        if not RULES[self.spec.selection.kind].every_epoch:
+            return self.selection
+        spec, own = self.spec, seeding.generator(self.spec.seed, "selection", self.round)
+        return select(
+            spec,
+            self.records,
+            self.scores,
+            own,
+            rescore=lambda: score_again(self.records, policy, spec.ppo, self._scoring()),
+        )
 
     def influence(self) -> np.ndarray:
         """Start-of-round influence on f_return as IIF computes it, (n,); the scores that the run used, if any."""
@@ -123,8 +142,8 @@ class Snapshot(Policy):
         return score(self.records, self.policy(), self.spec.ppo, self._scoring())
 
     def normalized_advantages(self) -> np.ndarray:
-        """The advantages that IIF's scores are made with, see `selection.normalize_in_minibatches`."""
-        return normalize_in_minibatches(self.records.advantages, self.spec.ppo.batch_size, self._scoring())
+        """The advantages that IIF's scores are made with, see `selection.scoring_advantages`."""
+        return scoring_advantages(self.records.advantages, self.spec.ppo, self._scoring())
 
     def influence_on(
         self, target: Target, *, advantages: np.ndarray | None = None, backend: str | None = None
@@ -142,13 +161,15 @@ class Snapshot(Policy):
             target: default f_return.
             kept: the records to train on; default those of the run.
         """
-        learner, ppo = self.learner(), self.spec.ppo
+        learner = self.learner()
+        selection = self._selection(kept, learner.policy)
+        weights = {} if selection.weights is None else {"weights": selection.weights}
         return tracin_scores(
             learner.policy,
-            self.records,
+            replaced(self.records, **weights),
             target or FReturn(self.records),
-            learner.steps(self.records, self.epochs(kept)),
-            objective=ClippedPPO(clip_range=ppo.clip_range, normalize=ppo.normalize_advantage),
+            learner.steps(self.records, self._epochs(selection, 0), selection.weights),
+            objective=objective_of(self.spec.ppo, policy_only=True),
             backend=backend,
         ).numpy()
 
@@ -221,7 +242,8 @@ def save(directory: str | Path, snapshot: Policy) -> Path:
         state |= {f"records/{key}": value for key, value in snapshot.records.arrays().items()}
         state |= {"kept": snapshot.selection.kept, "records_per_epoch": int(snapshot.selection.records_per_epoch)}
         state |= {"episode_actions": snapshot.episode_actions, "step_scale": snapshot.step_scale}
-        optional = {"scores": snapshot.scores, "probabilities": snapshot.selection.probabilities}
+        chosen = snapshot.selection
+        optional = {"scores": snapshot.scores, "probabilities": chosen.probabilities, "weights": chosen.weights}
         state |= {key: value for key, value in optional.items() if value is not None}
     path = Path(directory) / f"{name}.npz"
     write_atomic(path, pack(state))
@@ -246,7 +268,9 @@ def load(directory: str | Path, round: int) -> Snapshot:
     return Snapshot(
         **_policy_arguments(state),
         records=Records(**_part(state, "records/")),
-        selection=Selection(state["kept"], state["records_per_epoch"], state.get("probabilities")),
+        selection=Selection(
+            state["kept"], state["records_per_epoch"], state.get("probabilities"), state.get("weights")
+        ),
         scores=state.get("scores"),
         episode_actions=state["episode_actions"],
         step_scale=state.get("step_scale", 1.0),

@@ -28,7 +28,7 @@ from rl_influence.runs import snapshots
 from rl_influence.runs.columns import TIMING_COLUMNS
 from rl_influence.runs.diagnostics import Watch
 from rl_influence.runs.displacement import matching_scale
-from rl_influence.selection import Selection, needs_scores, needs_true_advantages, score, select
+from rl_influence.selection import Selection, needs_scores, needs_true_advantages, score, score_again, select
 
 
 class Trainer:
@@ -93,7 +93,14 @@ class Trainer:
                     self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))
                     if not np.isfinite(self.scores).all():
                         raise TrainingError("influence scores are not finite")
-                self.selection = select(spec, self.records, self.scores, stream("selection"), true)
+                self.selection = select(
+                    spec,
+                    self.records,
+                    self.scores,
+                    stream("selection"),
+                    true,
+                    lambda: score_again(self.records, self.policy, spec.ppo, stream("scoring")),
+                )
             with clock("optimise_s"):
                 matched = self._match_displacement()
                 for step in self._steps(self.selection, self.step_scale):
@@ -111,7 +118,7 @@ class Trainer:
         spec = self.spec
         epochs = selection.epochs(spec.ppo.n_epochs, seeding.generator(spec.seed, "minibatches", self.round))
         self.learner.optimizer.learning_rate = spec.ppo.learning_rate * scale
-        return self.learner.steps(self.records, epochs)
+        return self.learner.steps(self.records, epochs, selection.weights)
 
     def _match_displacement(self) -> dict[str, float]:
         """Sets `step_scale`; where the method asks for another one's displacement, also says what it was."""
