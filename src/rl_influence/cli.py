@@ -1,11 +1,13 @@
-"""`rl-influence`: one run without Snakemake, and results of several machines."""
+"""`rl-influence`: one run without Snakemake, results of several machines, and what a study can be made of."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import textwrap
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,13 +17,21 @@ from rl_influence import __version__
 from rl_influence.config import ConfigError
 from rl_influence.runs.store import ResultError
 
+CONFIG = Path("config/config.yaml")
+LISTS = ("environments", "methods", "figures", "studies")
 STOPPED, INTERRUPTED = 143, 130  # 128 + SIGTERM or SIGINT, as a shell reports them
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. What a user can mend is one line on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):  # one that has no ± says ? instead of failing
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     options = parser().parse_args(arguments)
     try:
+        if not getattr(options, "config", Path("x")).parent.is_dir():
+            hint = "work in the clone, or name with --config a study's file that lies beside methods.yaml"
+            raise ConfigError(f"{options.config}: no such file; {hint}")
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"rl-influence: {message}", file=sys.stderr, flush=True)
             options.function(options)
@@ -36,18 +46,40 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rl-influence", description=__doc__)
     parser.add_argument("--version", action="version", version=f"rl-influence {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="train one run and write its curve")
-    run.add_argument("--config", type=Path, default="config/config.yaml", help="a study's file (default: %(default)s)")
+    _add_run(commands)
+    _add_snapshots(commands)
+    _add_studies(commands)
+    return parser
+
+
+def _add(commands, name: str, function: Callable, about: str, *, config: str = "") -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=about)
+    if config:
+        command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help=f"{config}; default: {CONFIG}")
+    command.set_defaults(function=function)
+    return command
+
+
+def _add_run(commands) -> None:
+    run = _add(commands, "run", _run, "train one run and write its curve", config="a study's file")
     run.add_argument("--environment", required=True, help="id of a file in config/environments/")
     run.add_argument("--method", required=True, help="id in config/methods.yaml")
     run.add_argument("--seed", required=True, help="whole number of at least 0")
-    run.add_argument("--output", type=Path, required=True, help="folder for curve.csv, timing.csv and manifest.json")
+    run.add_argument("--output", type=Path, required=True, help="folder for the run's files")
     run.add_argument(
         "--snapshot-rounds", default="", metavar="K,K,...", help="rounds to keep for `score`, in OUTPUT/snapshots"
     )
-    run.set_defaults(function=_run)
-    score = commands.add_parser("score", help="influence of one round's records; needs a run with --snapshot-rounds")
-    score.add_argument("--run", type=Path, required=True, help="folder of the run, or of its snapshots")
+    show = _add(commands, "show", _show, "draw a finished run: its curve, and what every round did to the policy")
+    show.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
+    show.add_argument("--output", type=Path, help="PNG file; default: RUN/run.png")
+
+
+def _add_snapshots(commands) -> None:
+    about = "influence of one round's records; needs a run with --snapshot-rounds"
+    score = _add(commands, "score", _score, about)
+    evaluate = _add(commands, "evaluate", _evaluate, "test return of a snapshot's policy")
+    for command in (score, evaluate):
+        command.add_argument("--run", type=Path, required=True, help="folder of the run, or of its snapshots")
     score.add_argument("--round", type=int, required=True, help="a round with a snapshot; 0: the untrained policy's")
     score.add_argument("--target", choices=("return", "action"), default="return", help="default: %(default)s")
     score.add_argument("--observation", metavar="JSON", help="of target action: as the environment gives it")
@@ -58,27 +90,28 @@ def parser() -> argparse.ArgumentParser:
         default="raw",
         help="of the records; normalised: per mini-batch, as IIF scores them (--full normalises as the updates did)",
     )
-    score.add_argument("--backend", choices=("jvp", "ghost", "per_record"), help="default: jvp")
+    score.add_argument("--backend", choices=("jvp", "ghost", "per_record"), help="default: the fastest")
     score.add_argument("--full", action="store_true", help="over all updates of the round, not only at its start")
     score.add_argument("--show", type=int, default=10, metavar="N", help="records to print of either end")
     score.add_argument("--output", type=Path, help="parquet file; default: beside the snapshot")
-    score.set_defaults(function=_score)
-    evaluate = commands.add_parser("evaluate", help="test return of a snapshot's policy")
-    evaluate.add_argument("--run", type=Path, required=True, help="folder of the run, or of its snapshots")
     evaluate.add_argument("--round", required=True, help="a round with a snapshot, or final")
     evaluate.add_argument("--kind", choices=("exact", "batched", "episodes"), help="default: the run's")
     evaluate.add_argument("--episodes", type=int, help="default: the run's")
-    evaluate.set_defaults(function=_evaluate)
-    show = commands.add_parser("show", help="draw a finished run: its curve, and what every round did to the policy")
-    show.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
-    show.add_argument("--output", type=Path, help="PNG file; default: RUN/run.png")
-    show.set_defaults(function=_show)
-    check = commands.add_parser("check", help="say what a study's results hold: whole, missing and damaged runs")
-    merge = commands.add_parser("merge", help="add a study's runs from the results of other machines")
+
+
+def _add_studies(commands) -> None:
+    about = "say what a study's results hold: whole, missing and damaged runs"
+    _add(commands, "check", _check, about, config="the study's file")
+    about = "add a study's runs from the results of other machines"
+    merge = _add(commands, "merge", _merge, about, config="the study's file")
     merge.add_argument("sources", type=Path, nargs="+", metavar="FOLDER", help="holds results/, as this folder does")
-    for command, function in ((check, _check), (merge, _merge)):
-        command.add_argument("--config", type=Path, default="config/config.yaml", help="default: %(default)s")
-        command.set_defaults(function=function)
+    about = "environments, methods, figures and studies that there are"
+    listed = _add(commands, "list", _list, about, config="a study's file; its folder is the catalogue")
+    listed.add_argument("kind", nargs="?", choices=LISTS, help="only these")
+    about = "write an environment, a method or a figure that works as it stands, to be changed"
+    new = _add(commands, "new", _new, about, config="a study's file; its folder is the catalogue")
+    new.add_argument("kind", choices=("environment", "method", "figure"))
+    new.add_argument("name", help="its id")
     resume = commands.add_parser(
         "resume",
         help="go on after snakemake itself was killed: stop its jobs, unlock the folder, start it again",
@@ -88,7 +121,6 @@ def parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="those that snakemake had")
     resume.set_defaults(function=_resume)
-    return parser
 
 
 def fail(error: Exception | str, code: int = 1) -> NoReturn:
@@ -178,8 +210,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     from rl_influence.evaluation.returns import evaluate
     from rl_influence.runs import snapshots
 
-    round = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)
-    saved = snapshots.load_policy(options.run, round)
+    k = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)
+    saved = snapshots.load_policy(options.run, k)
     changes = {key: value for key in ("kind", "episodes") if (value := getattr(options, key)) is not None}
     settings = parse(EvaluationConfig, saved.spec.evaluation.model_dump() | changes, "evaluate")
     seed = seeding.integer(seeding.seed_sequence(saved.spec.seed, "evaluation", saved.round))  # as in training
@@ -232,6 +264,52 @@ def _resume(options: argparse.Namespace) -> None:
         resume(options.arguments)
     except ResumeError as error:
         fail(error)
+def _list(options: argparse.Namespace) -> None:
+    from rl_influence.config import load_environments, load_methods
+
+    folder = options.config.parent
+    found: dict[str, Callable[[], dict[str, str]]] = {
+        "environments": lambda: {
+            name: f"{e.label}; {e.rounds} rounds, p = {e.drop_percent:g} %, network {e.network}"
+            for name, e in load_environments(folder / "environments").items()
+        },
+        "methods": lambda: {name: method.label for name, method in load_methods(folder / "methods.yaml").items()},
+        "figures": _figures,
+        "studies": lambda: _studies(folder),
+    }
+    for kind in [options.kind] if options.kind else LISTS:
+        entries = found[kind]()
+        width = max(map(len, entries), default=0)
+        print(f"{kind}:")
+        for name, text in entries.items():
+            print(f"  {name:{width}}  {text}".rstrip())
+
+
+def _figures() -> dict[str, str]:
+    from rl_influence.figures import FIGURES
+
+    return {name: textwrap.shorten(figure.caption, 90, placeholder=" ...") for name, figure in FIGURES.items()}
+
+
+def _studies(folder: Path) -> dict[str, str]:
+    """Files of studies -> what they hold; other files of the folder have no grid."""
+    from rl_influence.config import StudyConfig, parse, read_yaml
+
+    found = {}
+    for path in sorted(folder.glob("*.yaml")):
+        data = read_yaml(path)
+        if "grid" in data:
+            grid = parse(StudyConfig, data, path).grid
+            runs = sum(len(block.environments) * len(block.methods) * len(block.seeds) for block in grid)
+            environments = dict.fromkeys(name for block in grid for name in block.environments)
+            found[path.as_posix()] = f"study {data['study']}: {runs} runs of {', '.join(environments)}"
+    return found
+
+
+def _new(options: argparse.Namespace) -> None:
+    from rl_influence.skeletons import new
+
+    print(new(options.kind, options.name, options.config.parent))
 
 
 def _whole_number(name: str, text: str) -> int:

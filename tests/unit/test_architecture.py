@@ -25,7 +25,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
     ("figures",),
     ("rlhf",),  # a branch of its own: loop, tables and figures
     ("publish",),
-    ("resume",),
+    ("resume", "skeletons"),
     ("cli", "__main__"),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -167,6 +168,41 @@ def test_an_evaluation_that_the_environment_does_not_have(study, capsys):
     environment.write_text(yaml.safe_dump(data))
     error = ends(study, capsys, 1)
     assert "exact" in error and "batched" in error
+
+
+def test_a_terminal_without_plus_minus(study, monkeypatch):
+    """Standard output in ASCII, as in some batch systems."""
+    monkeypatch.setattr(training, "run", lambda *_, log, **__: log("test return 3 ± 1"))
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    main(arguments(study))
+    assert [stream.buffer.getvalue() for stream in streams] == [b"test return 3 ? 1\n", b""]
+
+
+@pytest.mark.parametrize("kind", [None, *cli.LISTS])
+def test_what_there_is_is_listed(kind, study, capsys):
+    main(["list", f"--config={study}", *([kind] if kind else [])])
+    said = capsys.readouterr().out
+    expected = {
+        "environments": "  frozenlake        FrozenLake; 50 rounds, p = 50 %, network mlp\n",
+        "methods": "  ppo_noclip                PPO, no clipping\n",
+        "figures": "  fig_controls         What the gain of IIF over PPO is made of.",
+        "studies": f"  {study.as_posix()}   study s: 2 runs of frozenlake\n",
+    }
+    for name, line in expected.items():
+        assert (f"{name}:\n" in said and line in said) == (kind in (None, name)), line
+
+
+@pytest.mark.parametrize("command", [["list"], ["check"], ["check", "--config=nowhere/mine.yaml"]])
+def test_without_a_catalogue_a_line_says_what_to_do(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit:
+        main(command)
+    error = capsys.readouterr().err
+    file = "nowhere/mine.yaml" if len(command) > 1 else "config/config.yaml"
+    assert exit.value.code == 1 and error.startswith(f"rl-influence: {file}: no such file; work in the clone, ")
+    assert error.count("\n") == 1
 
 
 def test_no_arguments_show_the_usage(capsys):

@@ -98,7 +98,7 @@ def test_random_takes_the_environments_own_p(environment, percent):
     assert spec.selection.drop_percent == percent and spec.drop_fraction == percent / 100
 
 
-def test_a_blocks_overrides_apply_to_its_runs_and_to_its_environments_others(folder):
+def test_a_blocks_overrides_apply_to_its_runs_and_to_no_others(folder):
     change(folder / STUDY, "grid", [
         {"environments": ["acrobot"], "methods": ["ppo"], "seeds": [0], "rounds": 3, "evaluation_episodes": 7},
         {"environments": ["acrobot"], "methods": ["random"], "seeds": [0], "rounds": 4, "evaluation_every": 2},
@@ -110,8 +110,11 @@ def test_a_blocks_overrides_apply_to_its_runs_and_to_its_environments_others(fol
 
     assert resolved("acrobot", "ppo", 0) == (3, 7, 1)
     assert resolved("acrobot", "random", 0) == (4, 1000, 2)
-    assert resolved("acrobot", "random", 1) == (3, 7, 1)  # in no block: as the first one with this environment
-    assert resolved("frozenlake", "ppo", 0) == (50, 100, 1)
+    with pytest.warns(UserWarning, match="no block has environment acrobot, method random, seed 1: it takes"):
+        assert resolved("acrobot", "random", 1) == (50, 1000, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the study says nothing of FrozenLake that could be missed
+        assert resolved("frozenlake", "ppo", 0) == (50, 100, 1)
 
 
 @pytest.mark.parametrize("seed", [3, "3", " 3 ", 3.0, np.int64(3), np.uint8(3), np.float64(3)])
@@ -219,6 +222,11 @@ def test_a_key_that_was_added_enters_a_fingerprint_only_away_from_its_default():
     assert RunSpec(**json.loads(json.dumps(matched.model_dump(mode="json")))) == matched
 
 
+def test_a_file_that_is_not_there_is_told_from_its_neighbours(folder):
+    with pytest.raises(ConfigError, match=r"papr.yaml: no such file, did you mean 'paper.yaml'\? choices: "):
+        Config(folder / "papr.yaml")
+
+
 # What is wrong, through the command line
 
 
@@ -232,7 +240,7 @@ def test_a_key_that_was_added_enters_a_fingerprint_only_away_from_its_default():
         ({"seed": "-1"}, ["seed", "-1", "greater than or equal to 0"]),
         ({"seed": "3.5"}, ["seed", "3.5", "integer"]),
         ({"seed": "nought"}, ["seed", "nought", "integer"]),
-        ({"config": "no/such.yaml"}, ["no/such.yaml", "No such file"]),
+        ({"config": "no/such.yaml"}, ["no/such.yaml: no such file; work in the clone, or name with --config"]),
         ({"config": "."}, ["cannot be read", "directory"]),
     ],
 )
@@ -298,6 +306,9 @@ BAD_VALUES = [
     (METHODS, "ppo.selection.kind", "influences", "'influence'"),
     (METHODS, "ppo.selection", "all", "expected a mapping"),
     (METHODS, "ppo", [], "expected a mapping"),
+    *((METHODS, x, {"label": "x", "selection": {"kind": "all"}}, "is a value and no name") for x in ("nan", "null")),
+    (FROZENLAKE, "id", "nan", "is a value and no name"),
+    (STUDY, "study", "true", "is a value and no name"),
     (METHODS, "PPO", {"label": "x", "selection": {"kind": "all"}}, "expected a-z"),
     (METHODS, "ppo.label", "", "not empty"),
     (STUDY, "grid.0.seeds", [-1], "greater than or equal to 0"),

@@ -60,7 +60,7 @@ def test_continued_in_every_round_it_ends_with_the_same_bytes(environment):
 
 
 def test_other_methods_make_no_model():
-    assert Trainer(spec("frozenlake", "advantage_h1")).model is None
+    assert Trainer(spec("frozenlake", "advantage_h1")).mdp is None
 
 
 def test_the_heuristics_see_the_advantages_they_are_given():
@@ -107,5 +107,5 @@ def test_an_environment_without_a_model_is_refused_before_the_sweep():
     grid = [{"environments": ["acrobot"], "methods": list(EXACT_HEURISTICS), "seeds": [0]}]
     with pytest.raises(ConfigError) as error:
         Config({"study": "made_up", "grid": grid}, CATALOGUE)
-    line = "acrobot/advantage_h1_exact: selection advantage_h1_exact needs an environment with an exact model"
-    assert line in str(error.value) and "not batched" in str(error.value) and "\n" not in str(error.value)
+    line = "config: acrobot/advantage_h1_exact: selection advantage_h1_exact needs an environment with an exact model"
+    assert str(error.value).startswith(line) and "not batched" in str(error.value) and "\n" not in str(error.value)

@@ -20,7 +20,7 @@ from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import code_fingerprint, fingerprint
 
 ROOT = Path(__file__).parents[2]
-SPEC = load_run_spec(environment="acrobot", method="td_error", seed=0, config=ROOT / "config/config.yaml")
+SPEC = load_run_spec(environment="acrobot", method="td_error", seed=0, config=ROOT / "config/paper.yaml")
 
 
 def changed(*place, value) -> RunSpec:
@@ -160,7 +160,7 @@ def test_fingerprints_do_not_depend_on_the_process():
     code = (
         "from rl_influence.config import load_run_spec; from rl_influence.runs.provenance import *;"
         f"print(fingerprint(load_run_spec(environment='acrobot', method='td_error', seed=0,"
-        f" config={str(ROOT / 'config/config.yaml')!r})), code_fingerprint())"
+        f" config={str(ROOT / 'config/paper.yaml')!r})), code_fingerprint())"
     )
     environment = os.environ | {"PYTHONHASHSEED": "77"}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)

@@ -117,6 +117,23 @@ def test_run_keeps_snapshots_as_it_trains_and_again_when_asked_later(tmp_path):
     assert snapshots.load(tmp_path / "later", 1).round == 1  # the run's folder will do
 
 
+def test_another_runs_snapshots_are_refused_and_left_alone(tmp_path):
+    training.take_snapshots(SPECS["iif"], [1], tmp_path, log=quiet)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = SPECS["iif"].model_copy(update={"seed": 4})
+    for take in (
+        lambda: training.take_snapshots(other, [1], tmp_path, log=quiet),
+        lambda: training.run(other, tmp_path / "run", snapshot_rounds=[1], snapshot_dir=tmp_path, log=quiet),
+    ):
+        with pytest.raises(ResultError, match=r"final.npz: belongs to another run .* choose another folder"):
+            take()
+    (tmp_path / "final.npz").unlink()
+    with pytest.raises(ResultError, match=r"round_1.npz: belongs to another run"):
+        training.take_snapshots(other, [2], tmp_path, log=quiet)
+    assert (tmp_path / "round_1.npz").read_bytes() == before["round_1.npz"]
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_resumed_run_has_the_snapshots_that_lay_behind_it(tmp_path, monkeypatch):
     spec = SPECS["iif"]
     monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", -1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 from rl_influence.config.installed import on_installed_engines
-from rl_influence.config.loading import EXPECTED, IDENTIFIER, ConfigError, choose, parse, read_yaml, shown
+from rl_influence.config.loading import ConfigError, choose, identifier, parse, read_yaml
 from rl_influence.config.models import (
     Analysis,
     EnvironmentConfig,
@@ -134,8 +134,9 @@ class Config:
 def load_run_spec(*, environment: str, method: str, seed: int, config: str | Path = "config/config.yaml") -> RunSpec:
     """The specification of one run.
 
-    The study's overrides apply: those of the block that holds the run, or else of the first one with its environment.
-    Without envpool gymnasium simulates, see `on_installed_engines`.
+    The overrides of the study's block that holds the run apply. A run that no block holds has its environment's own
+    settings; if that is not what the study's other runs of the environment have, a warning says so. Without envpool
+    gymnasium simulates, see `on_installed_engines`.
 
     Args:
         environment: id of a file in `environments/`.
@@ -149,19 +150,24 @@ def load_run_spec(*, environment: str, method: str, seed: int, config: str | Pat
     loaded = Config(config)
     spec = loaded.resolve(environment, method, seed)
     blocks = [block for block in loaded.study_config.grid if environment in block.environments]
-    grid = [block for block in blocks if method in block.methods and spec.seed in block.seeds]
-    spec = loaded.resolve(environment, method, spec.seed, next(iter(grid + blocks), None))
+    own = next((block for block in blocks if method in block.methods and spec.seed in block.seeds), None)
+    if own:
+        spec = loaded.resolve(environment, method, spec.seed, own)
+    elif any(loaded.resolve(environment, method, spec.seed, block) != spec for block in blocks):
+        run = f"environment {environment}, method {method}, seed {spec.seed}"
+        warnings.warn(
+            f"{config}: no block has {run}: it takes the environment's own settings, which the study changes",
+            stacklevel=2,
+        )
     return spec.model_copy(update={"environment": on_installed_engines(spec.environment)})
 
 
 def load_methods(path: Path) -> dict[str, MethodConfig]:
     """`methods.yaml`: id -> method. Two ids for one setting are refused, so that no setting is trained twice."""
-    raw = read_yaml(path)
-    methods = {key: parse(MethodConfig, value, f"{path}: {key}") for key, value in raw.items()}
+    methods = {key: parse(MethodConfig, value, f"{path}: {key}") for key, value in read_yaml(path).items()}
     seen: dict[str, str] = {}
     for key, method in methods.items():
-        if not re.fullmatch(IDENTIFIER, key):
-            raise ConfigError(f"{path}: method id {shown(key)}: {EXPECTED['identifier']}")
+        identifier(key, f"{path}: method id")
         setting = repr((method.selection, method.ppo.model_dump(exclude_unset=True)))
         if setting in seen:
             raise ConfigError(f"{path}: methods {seen[setting]} and {key} are the same setting; keep one id")

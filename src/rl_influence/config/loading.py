@@ -22,12 +22,37 @@ EXPECTED = {  # kinds of pydantic's errors whose own words speak of Python
     "string_too_short": "expected text that is not empty",
 }
 IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
+NO_NAMES = ("nan", "null", "inf", "infinity", "true", "false")  # in a CSV these are values
+
+
+def usable(identifier: str) -> str:
+    """An identifier that a table can hold as text.
+
+    Raises:
+        ValueError: for one that reads as a value.
+    """
+    if identifier in NO_NAMES:
+        raise ValueError("is a value and no name, to whoever reads a table; choose another")
+    return identifier
+
+
+def identifier(value: str, where: str) -> str:
+    """`value`, if it can be an id; else a `ConfigError`."""
+    if not re.fullmatch(IDENTIFIER, value):
+        raise ConfigError(f"{where} {shown(value)}: {EXPECTED['identifier']}")
+    try:
+        return usable(value)
+    except ValueError as error:
+        raise ConfigError(f"{where} {shown(value)}: {error}") from None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML mapping without repeated keys (PyYAML's safe loader keeps the last one silently)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        there = [file.name for file in Path(path).parent.glob("*.yaml")]
+        raise ConfigError(f"{path}: no such file{_did_you_mean(Path(path).name, there)}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({_first_line(error)})") from None
     try:

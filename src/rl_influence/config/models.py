@@ -21,11 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from rl_influence.config.loading import IDENTIFIER
+from rl_influence.config.loading import IDENTIFIER, usable
 from rl_influence.config.seeds import Seed, Seeds
 from rl_influence.rules import RULES
 
-Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
+Identifier = Annotated[str, Field(pattern=IDENTIFIER), AfterValidator(usable)]
 Text = Annotated[str, Field(min_length=1)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Count = Annotated[int, Field(ge=1, le=10**9)]

@@ -32,7 +32,7 @@ from rl_influence.rules import RULES
 from rl_influence.runs.checkpoints import State, pack, unpack
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import fingerprint
-from rl_influence.runs.store import ResultError
+from rl_influence.runs.store import ResultError, Status
 from rl_influence.selection import Selection, score, score_again, scoring_advantages, select
 
 if TYPE_CHECKING:
@@ -250,8 +250,24 @@ def save(directory: str | Path, snapshot: Policy) -> Path:
     return path
 
 
-def load(directory: str | Path, round: int) -> Snapshot:
-    """The snapshot of one round.
+def check_spec(directory: str | Path, spec: RunSpec) -> None:
+    """Refuses a folder whose snapshots are another run's; nothing to refuse if it has none.
+
+    Raises:
+        ResultError: in one line.
+    """
+    for path in sorted(Path(directory).glob("*.npz"))[:1]:  # final.npz, if it is there: the smallest
+        found = _read(path)["fingerprint"]
+        if found != fingerprint(spec):
+            raise ResultError(
+                f"{path}: belongs to another run (fingerprint {found[:8]}, expected {fingerprint(spec)[:8]}); "
+                "choose another folder, or remove this one",
+                Status.STALE,
+            )
+
+
+def load(directory: str | Path, k: int) -> Snapshot:
+    """The snapshot of round `k`.
 
     Args:
         directory: holds `round_<k>.npz` (or has a folder `snapshots` that does).
@@ -260,10 +276,10 @@ def load(directory: str | Path, round: int) -> Snapshot:
         ResultError: if there is none (which there are is said), or if it is damaged or another version's.
     """
     directory = folder(directory)
-    path = directory / f"round_{round}.npz"
+    path = directory / f"round_{k}.npz"
     if not path.exists():
         there = ", ".join(map(str, rounds_in(directory))) or "none"
-        raise ResultError(f"{directory}: no snapshot of round {round}; rounds with one: {there}")
+        raise ResultError(f"{directory}: no snapshot of round {k}; rounds with one: {there}")
     state = _read(path)
     return Snapshot(
         **_policy_arguments(state),
@@ -289,9 +305,9 @@ def load_final(directory: str | Path) -> Policy:
     return Policy(**_policy_arguments(_read(path)))
 
 
-def load_policy(directory: str | Path, round: int | str) -> Policy:
+def load_policy(directory: str | Path, k: int | str) -> Policy:
     """The policy at a snapshot's round, or after the last one (`final`); raises as `load` and `load_final` do."""
-    return load_final(directory) if round == FINAL else load(directory, int(round))
+    return load_final(directory) if k == FINAL else load(directory, int(k))
 
 
 def folder(directory: str | Path) -> Path:

@@ -38,6 +38,7 @@ class Trainer:
         round: rounds trained so far.
         learner: policy and optimiser.
         records, scores, selection, diagnostics: of the latest round.
+        mdp: exact model of the environment, if the method needs true advantages.
         step_scale: factor of the learning rate in the latest round, see `displacement`.
     """
 
@@ -52,10 +53,10 @@ class Trainer:
         )
         self.learner = Learner(policy, spec.ppo)
         self._watch = Watch(self.learner)
-        self.model = None
+        self.mdp = None
         if needs_true_advantages(spec):
-            self.model = exact_model(spec.environment)
-            check_observations(self.model)
+            self.mdp = exact_model(spec.environment)
+            check_observations(self.mdp)
         self.records = self.scores = self.selection = self.diagnostics = None
         self.step_scale = 1.0
 
@@ -74,7 +75,7 @@ class Trainer:
                 scored; names the round.
         """
         spec, watch, k = self.spec, self._watch, self.round
-        episode_actions = self.episode_actions() if self.model else None
+        episode_actions = self.episode_actions() if self.mdp else None
 
         def stream(name: str) -> np.random.Generator:
             return seeding.generator(spec.seed, name, k)
@@ -87,7 +88,7 @@ class Trainer:
                 self.scores = true = None
                 if needs_true_advantages(spec):
                     true = exact_record_advantages(
-                        self.model, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
+                        self.mdp, self.policy, self.records, episode_actions, gamma=spec.ppo.gamma
                     )
                 if needs_scores(spec):
                     self.scores = score(self.records, self.policy, spec.ppo, stream("scoring"))

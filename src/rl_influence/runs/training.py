@@ -86,6 +86,8 @@ def run(
     if _is_trained(spec, output_dir, log):
         take_snapshots(spec, rounds, snapshot_dir, log=log)
         return output_dir
+    if rounds:
+        snapshots.check_spec(snapshot_dir, spec)
     output_dir.mkdir(parents=True, exist_ok=True)
     with one_thread():
         checkpoints = Checkpoints(state_dir, fingerprint(spec))
@@ -106,9 +108,12 @@ def take_snapshots(
 
     Raises:
         ConfigError: for a round that the run does not have.
+        ResultError: if the folder holds another run's snapshots.
         TrainingError: if a loss stops being finite.
     """
     directory, rounds = Path(directory), snapshots.check_rounds(rounds, spec)
+    if rounds:
+        snapshots.check_spec(directory, spec)
     missing = set(rounds) - set(snapshots.rounds_in(directory))
     last = max(missing, default=-1) + 1 if snapshots.has_final(directory) or not rounds else spec.rounds
     if last == 0:
