@@ -153,7 +153,7 @@ def test_what_is_missing_is_named_and_enters_no_mean(config, copy):
     ("file", "damage", "reason", "status"),
     [
         ("agreement.csv", lambda text: text[:-3], "agreement.csv: differs from the checksum", Status.DAMAGED),
-        ("agreement.csv", lambda text: None, "agreement.csv: missing", Status.INCOMPLETE),
+        ("agreement.csv", lambda text: None, "agreement.csv: missing", Status.DAMAGED),
         ("manifest.json", lambda text: text[:20], "manifest.json: not a manifest", Status.DAMAGED),
         ("manifest.json", lambda text: None, "no folder", Status.MISSING),
         ("manifest.json", lambda text: text.replace('"fingerprint": "', '"fingerprint": "0'), "another", Status.STALE),

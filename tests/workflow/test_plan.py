@@ -37,6 +37,17 @@ def test_a_fresh_clone_plans_exactly_the_runs_and_analyses_that_are_not_committe
     assert planned.get("analysis", 0) == missing(analyses, tracked)
 
 
+def test_a_run_that_another_study_has_is_not_trained_again(make_workspace):
+    """Under its own method's name, and only where the settings are the same."""
+    blocks = [{"environments": ["frozenlake"], "methods": ["iif"], "seeds": [0, 99]}]
+    blocks.append({"environments": ["frozenlake"], "methods": ["ppo"], "seeds": [0, 1], "rounds": 49})
+    blocks.append({"environments": ["minigrid"], "methods": ["ppo"], "seeds": [0, 1, 2]})
+    workspace = make_workspace({"study": "mine", "grid": blocks})
+    assert workspace.planned("train", study="mine") == 7
+    workspace.add_results()
+    assert workspace.planned("train", study="mine") == 3
+
+
 @pytest.mark.slow
 def test_forceall_plans_the_whole_grid(workspace):
     workspace.add_results()

@@ -6,6 +6,7 @@ import shutil
 
 import pandas as pd
 import pytest
+import yaml
 
 from rl_influence.config import Config
 
@@ -114,6 +115,17 @@ def test_a_run_without_its_manifest_is_one_that_is_not_there(copy):
     assert redraw(copy).returncode == 0
     missing = pd.read_csv(copy.path / "results/smoke/tables/missing_runs.csv")
     assert missing[["environment", "method", "seed"]].values.tolist() == [["frozenlake", "ppo", 1]]
+
+
+def test_tables_of_runs_that_another_study_has(finished, copy):
+    smoke = yaml.safe_load((copy.path / "config/smoke.yaml").read_text())
+    (copy.path / "config/again.yaml").write_text(yaml.safe_dump(smoke | {"study": "again"}))
+    tables = ("returns_per_seed", "efficiency", "diagnosis_summary")
+    result = copy.snakemake("--cores", "2", "--", *(f"results/again/tables/{n}.csv" for n in tables), study="again")
+    assert result.returncode == 0 and not (copy.path / "results/again/runs").exists(), result.stdout
+    for name in tables:
+        text = (copy.path / f"results/again/tables/{name}.csv").read_bytes()
+        assert text == finished.files("results/smoke/tables")[f"{name}.csv"]
 
 
 def test_results_of_another_configuration_are_not_used(copy):

@@ -13,7 +13,7 @@ from rl_influence.analysis.runtimes import timed
 from rl_influence.analysis.tables import TABLES as TABLE_MAKERS
 from rl_influence.config import Config, ConfigError, read_yaml
 from rl_influence.publish.latex import check_printed
-from rl_influence.runs.store import ResultError, run_directory, snapshot_directory
+from rl_influence.runs.store import RUN_FILES, ResultError, Results, snapshot_directory
 
 HERE = Path(workflow.snakefile).resolve().parents[2]  # the repository; results go to the folder that snakemake works in
 
@@ -55,11 +55,12 @@ with in_one_line():
 RESULTS, DRAWN, LOGS = (f"{folder}/{STUDY.study}" for folder in ("results", "paper_figures", "logs"))
 JOB = "{environment}/{method}/{run}"
 RUN, ANALYSIS = f"{RESULTS}/runs/{JOB}", f"{RESULTS}/analyses/{{analysis}}/{JOB}"
-RUNS = {run_directory(STUDY.study, run).as_posix(): run for run in STUDY.runs}
+FOLDERS = Results()  # a run that another study of this folder has is an input that is there
+RUNS = {FOLDERS.locate(STUDY.study, run).as_posix(): run for run in STUDY.runs}
 ANALYSES = {analysis_directory(STUDY.study, analysis).as_posix(): analysis for analysis in STUDY.analyses}
 SNAPSHOT_ROUNDS = {}  # run's folder -> rounds that its analyses need
 for analysis in STUDY.analyses:
-    folder = run_directory(STUDY.study, analysis.run).as_posix()
+    folder = FOLDERS.locate(STUDY.study, analysis.run).as_posix()
     SNAPSHOT_ROUNDS[folder] = sorted({*analysis.rounds, *SNAPSHOT_ROUNDS.get(folder, [])})
 
 CURVE_TABLES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
@@ -118,7 +119,7 @@ def analysis_of(wildcards):
 
 def trained(wildcards):
     """The folder of the run that an analysis is of."""
-    return run_directory(STUDY.study, analysis_of(wildcards).run).as_posix()
+    return FOLDERS.locate(STUDY.study, analysis_of(wildcards).run).as_posix()
 
 
 def updated(tables):

@@ -5,7 +5,7 @@
 
 rule train:
     output:
-        f"{RUN}/manifest.json",
+        [f"{RUN}/{name}" for name in RUN_FILES],
     log:
         f"{LOGS}/train/{JOB}.log",
     benchmark:

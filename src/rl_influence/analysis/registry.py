@@ -110,7 +110,8 @@ def find_analysis(study: str, analysis: Analysis, root: str | Path = ".") -> Fou
         return Found(analysis, folder, Status.WHOLE, result=check_analysis(Path(root) / folder, analysis))
     except ResultError as error:
         reason = str(error).replace(f"{Path(root) / folder}", folder.name)
-        return Found(analysis, folder, error.status, reason)
+        damaged = error.status is Status.INCOMPLETE  # the manifest was there, which is written last
+        return Found(analysis, folder, Status.DAMAGED if damaged else error.status, reason)
 
 
 def check_results(config: Config) -> None:

@@ -60,7 +60,7 @@ def write_timings(
         output: the CSV file, written at the end.
         log: called with a line for every environment.
     """
-    rows, where = [], {"code": code_fingerprint()[:12], "processor": processor()}
+    rows, where = [], {"code": code_fingerprint(), "processor": processor()}
     torch.set_num_threads(1)
     with threadpool_limits(1):
         for environment, methods in specs.items():
