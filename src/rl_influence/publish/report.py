@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -162,7 +164,7 @@ def _figure(name: str, config: Config, root: Path) -> dict[str, Any]:
         raise ResultError(f"{path}: missing, so there is no report") from None
     caption = FIGURES[name].caption
     number = name.removeprefix("fig").partition("_")[0]
-    title = caption.partition(".")[0].replace("\n", " ")
+    title = textwrap.shorten(re.split(r"[.:;?(]", caption, maxsplit=1)[0], 100, placeholder=" …")
     return {
         "id": name,
         "title": f"Figure {int(number)}: {title}" if number.isdigit() else title,
