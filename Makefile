@@ -5,6 +5,7 @@
 # make test        the quick tests; make test SLOW=1 runs all of them
 # make bench       side by side with Stable-Baselines3; prints the ratios
 # make faults      runs killed, files damaged, disks full: hundreds of times; prints what went wrong
+# make mutants     small faults, one at a time, in what computes: which of them do the tests notice? (an hour; SAMPLE=200)
 # make resume      go on after snakemake itself was killed; make resume-slurm: the same on Slurm (docs/clusters.md)
 # make lint      ruff, snakefmt, mypy, schemas of .github, Dockerfile; make docs: the documentation as a site, in site/
 # make regenerate  golden runs, schemas, config/README.md and generated blocks anew
@@ -24,13 +25,13 @@ endif
 PYTHON ?= python3
 CORES  ?= all
 CONFIG ?= config/config.yaml
-STUDIES := paper
+STUDIES := paper confirm
 BIN    := .venv/bin
 READY  := .venv/ready
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 export PYTHONHASHSEED := 0
 
-.PHONY: replicate figures report test bench faults resume resume-slurm lint docs regenerate clean-venv
+.PHONY: replicate figures report test bench faults mutants resume resume-slurm lint docs regenerate clean-venv
 .DELETE_ON_ERROR:
 
 replicate: $(READY)
@@ -53,6 +54,9 @@ bench: $(READY)
 
 faults: $(READY)
 	$(BIN)/python -m benchmarks.faults
+
+mutants: $(READY)
+	$(BIN)/python -m benchmarks.mutants --number $(or $(SAMPLE),200)
 
 resume: $(READY)
 	$(BIN)/rl-influence resume --cores $(CORES) --configfile $(CONFIG)
