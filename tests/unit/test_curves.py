@@ -112,6 +112,8 @@ def test_roles_come_from_what_methods_do(catalogue):
     ]
     own = study({"environments": ["frozenlake"], "methods": ["ppo", "iif"], "seeds": [0]}, folder=catalogue)
     assert curves.chosen_iif(own, "frozenlake") == "iif" and curves.iif_sweep(own) == sweep
+    names = {name: curves.paper_id(own, "frozenlake", name) for name in ("iif", "ppo", "iif_p25", "iif_lr3")}
+    assert names == {"iif": "iif_p50", "ppo": "ppo", "iif_p25": "iif_p25", "iif_lr3": "iif_lr3"}
     assert curves.adam_variants(config) == ["minigrid_adam"]
     assert curves.environments_of(config) == ["frozenlake", "minigrid", "minigrid_adam"]
     assert curves.methods_of(config) == ["ppo", "iif_p12_5"]

@@ -6,6 +6,7 @@ import pytest
 
 from rl_influence.config import EvaluationConfig, Run, load_run_spec
 from rl_influence.runs.progress import SECONDS, START_UP_S, UNKNOWN, Progress, duration, expected_seconds, outcome
+from synthetic import write_run
 
 CONFIG = Path(__file__).parents[2] / "config/config.yaml"
 
@@ -104,5 +105,6 @@ def test_a_run_that_was_done_before_says_nothing_of_the_pace(study):
 
 
 def test_how_a_run_ended(tmp_path):
-    (tmp_path / "curve.csv").write_text("round,env_steps,test_return\n0,0,0.1\n10,20480,0.123456,0.1,3,4\n")
-    assert outcome(run("frozenlake", 7, 10), tmp_path) == "frozenlake ppo seed 7: test return 0.1235 after 10 rounds"
+    one = run("frozenlake", 7, 10)
+    write_run(tmp_path, one, [0.1] * 10 + [0.123456])
+    assert outcome(one, tmp_path) == "frozenlake ppo seed 7: test return 0.1235 after 10 rounds"

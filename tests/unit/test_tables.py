@@ -120,6 +120,17 @@ def test_the_papers_numbers_stand_beside_ours_as_fractions(small):
     assert row(small["runtimes"], method="iif_p50")["paper_rt_peak"] == pytest.approx(0.295)
 
 
+def test_iif_has_the_papers_numbers_under_either_of_its_ids(small, tmp_path, reported):
+    """FrozenLake's own p is 50: the same runs as `iif`."""
+    config = study(SMALL | {"methods": ["ppo", "iif", "random"]})
+    write_synthetic_study(tmp_path, config, curve=lambda run: CURVES[run.method.replace("iif", "iif_p50"), run.seed])
+    made = make_tables(load_study(config, tmp_path), TABLES, reported)
+    for name in ("efficiency", "final_gains", "runtimes"):
+        found = made[name].assign(method=made[name]["method"].replace("iif", "iif_p50"))
+        pd.testing.assert_frame_equal(*(table.set_index("method").sort_index() for table in (found, small[name])))
+    assert made["efficiency"].set_index("method").loc["iif", "paper_se_ave"] == 0.34
+
+
 def test_rounds_saved_by_hand(small):
     # PPO's mean curve: .05 .15 .45 .45 .75, so half of the rise is .4, three quarters .575, nine tenths .68
     # rounds of ppo: 2 3 4 and 2 4 4; of iif_p50: 1 2 2 and 2 3 never

@@ -135,6 +135,14 @@ def chosen_iif(config: Config, environment: str) -> str | None:
     return next((name for name in [*sorted((numbers | chosen) & used), *sorted(numbers), *sorted(chosen)]), None)
 
 
+def paper_id(config: Config, environment: str, method: str) -> str:
+    """The id under which `paper_reported.yaml` has a method: IIF at an environment's own p stands under that p's."""
+    if environment not in config.environments or method != chosen_iif(config, environment):
+        return method
+    p = config.environment(environment).drop_percent
+    return next((name for name, percent in iif_sweep(config).items() if percent == p), method)
+
+
 def adam_variants(config: Config) -> list[str]:
     """Environments of the study that another one repeats with SGD: the runs of appendix B.7."""
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, reference_method
+from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, paper_id, reference_method
 from .first_passage import FRACTIONS, saved
 from .groups import chosen_rows, compared, pairs, paper_columns
 from .reported import Reported
@@ -77,7 +77,7 @@ def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, 
     for environment, method, expected in compared(study):
         mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
         mine = mine[mine["levels"] > 0]
-        source, paper = reported.efficiency(environment, method)
+        source, paper = reported.efficiency(environment, paper_id(study.config, environment, method))
         unreached = int((~mine["peak_reached"]).sum())
         peaks = mine["se_peak"] if 2 * unreached <= len(mine) else []
         null = nulls.loc[(nulls["environment"] == environment) & (nulls["metric"] == "se_ave"), "mean"]
@@ -116,7 +116,7 @@ def episodic_efficiency(study: StudyCurves, reported: Reported) -> pd.DataFrame:
     for (environment, method, seed), standard, own in pairs(study):
         config = study.config.environment(environment)
         exact = config.gym_id.startswith("FrozenLake") and config.evaluation.kind == "exact"
-        if exact and reported.efficiency(environment, method)[1]:
+        if exact and reported.efficiency(environment, paper_id(study.config, environment, method))[1]:
             random = np.random.default_rng([zlib.crc32(f"{environment}/{method}".encode()), seed])
             drawn = [_episodes(run["test_return"], random) for run in (standard, own)]
             results = [sample_efficiency(*both) for both in zip(*drawn, strict=True)]

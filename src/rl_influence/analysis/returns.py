@@ -7,7 +7,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, reference_method
+from .curves import KEY, StudyCurves, paper_id, reference_method
 from .first_passage import rise
 from .groups import Rounds, by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
 from .reported import Reported
@@ -106,7 +106,7 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
             both = own[seed]["test_return"], standard[seed]["test_return"]
             means = [mean_training_return(returns[: min(map(len, both))]) for returns in both]
             training.append(means[0] - means[1])
-        paper = reported.table_4.get(environment, {}).get(method, (np.nan, np.nan))
+        paper = reported.table_4.get(environment, {}).get(paper_id(study.config, environment, method), (np.nan, np.nan))
         seeds = list(gains.index)
         rows.append(
             {

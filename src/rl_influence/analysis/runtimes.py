@@ -7,7 +7,7 @@ import pandas as pd
 
 from rl_influence.config import Config, ConfigError, RunSpec, choose
 
-from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, reference_method
+from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, paper_id, reference_method
 from .groups import Rounds, expected_seeds, paper_columns, rounds_by_run
 from .reported import Reported
 from .sample_efficiency import time_efficiency
@@ -92,7 +92,7 @@ def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> 
         for name in RUNTIMES[3:-1]:
             row |= mean_columns(name, mine[name].dropna())
         row["peak_unreached"] = int((~mine["peak_reached"]).sum())
-        _, paper = reported.efficiency(environment, method)
+        _, paper = reported.efficiency(environment, paper_id(study.config, environment, method))
         rows.append(row | paper_columns("rt_peak", paper and paper.rt_peak))
     names = [name for quantity in RUNTIMES[3:-1] for name in columns_of(quantity)]
     counts = ["environment", "method", "n", "expected"]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rl_influence.config import Run, RunSpec
+from rl_influence.runs.store import load
 
 # CPU seconds of a round of training, and of a test episode or exact evaluation, on one machine (docs/performance.md).
 # Others are slower or faster, much the same in every environment.
@@ -81,10 +82,13 @@ def expected_seconds(spec: RunSpec) -> float:
 
 
 def outcome(run: Run, folder: str | Path) -> str:
-    """`frozenlake iif seed 2: test return 0.9978 after 50 rounds`."""
-    last = (Path(folder) / "curve.csv").read_text().splitlines()[-1].split(",")
-    name = f"{run.environment} {run.method} seed {run.seed}"
-    return f"{name}: test return {float(last[2]):.4g} after {last[0]} rounds"
+    """`frozenlake iif seed 2: test return 0.9978 after 50 rounds`.
+
+    Raises:
+        ResultError: if the run is not whole.
+    """
+    returns = load(folder, run.spec).columns["test_return"]
+    return f"{run.name}: test return {returns[-1]:.4g} after {len(returns) - 1} rounds"
 
 
 def duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rl_influence.analysis.contrasts import rows_where
+from rl_influence.analysis.curves import paper_id
 from rl_influence.analysis.reported import Reported, load_reported
 from rl_influence.analysis.statistics import Interval, pocock_confidence, prediction_interval, t_interval
 from rl_influence.config import Config
@@ -197,7 +198,8 @@ def _if_it_applies(outcome: Outcome, requirements: list[Outcome]) -> Outcome:
 def _check_row(claim: ClaimConfig, role: str, outcome: Outcome, context: Context, reported: Reported) -> dict:
     check, environment, interval = outcome.check, outcome.environment, outcome.interval
     method = located(outcome.side or check.sides[0], environment, context.config).get("method")
-    paper, paper_value, seeds = wording.paper_number(check, environment, method, reported)
+    named = method and paper_id(context.config, environment, method)
+    paper, paper_value, seeds = wording.paper_number(check, environment, named, reported)
     predicted = NOTHING
     if outcome.sample is not None and not np.isnan(paper_value):
         predicted = prediction_interval(outcome.sample.value, seeds, 0.95)
