@@ -183,15 +183,16 @@ def test_a_terminal_without_plus_minus(study, monkeypatch):
 @pytest.mark.parametrize("kind", [None, *cli.LISTS])
 def test_what_there_is_is_listed(kind, study, capsys):
     main(["list", f"--config={study}", *([kind] if kind else [])])
-    said = capsys.readouterr().out
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     expected = {
-        "environments": "  frozenlake        FrozenLake; 50 rounds, p = 50 %, network mlp\n",
-        "methods": "  ppo_noclip                PPO, no clipping\n",
-        "figures": "  fig_controls         What the gain of IIF over PPO is made of.",
-        "studies": f"  {study.as_posix()}   study s: 2 runs of frozenlake\n",
+        "environments": "frozenlake FrozenLake; 50 rounds, p = 50 %, network mlp",
+        "methods": "ppo_noclip PPO, no clipping",
+        "figures": "fig_controls What the gain of IIF over PPO is made of.",
+        "studies": f"{study.as_posix()} study s: 2 runs of frozenlake",
     }
-    for name, line in expected.items():
-        assert (f"{name}:\n" in said and line in said) == (kind in (None, name)), line
+    for name, words in expected.items():
+        listed = f"{name}:" in said and any(line.startswith(words) for line in said)
+        assert listed == (kind in (None, name)), words
 
 
 @pytest.mark.parametrize("command", [["list"], ["check"], ["check", "--config=nowhere/mine.yaml"]])
