@@ -298,6 +298,21 @@ def quantile(values, q):
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
+def gae(rewards, values, next_values, terminated, truncated, gamma, gae_lambda):
+    """The definition: A_t is the sum of (gamma lambda)^l delta_{t+l} up to the episode's end."""
+    n = len(rewards)
+    advantages = np.zeros(n)
+    for t in range(n):
+        weight = 1.0
+        for u in range(t, n):
+            delta = rewards[u] + (0.0 if terminated[u] else gamma * next_values[u]) - values[u]
+            advantages[t] += weight * delta
+            if terminated[u] or truncated[u]:
+                break
+            weight *= gamma * gae_lambda
+    return advantages
+
+
 def plain_torch(policy, records, epochs, config):
     """PPO as one would write it down; yields losses and gradients before each step."""
     parameters = list(policy.parameters())
