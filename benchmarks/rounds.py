@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+import numpy as np
+import torch
+
 from benchmarks.registry import Figure, benchmark, cpu_seconds, side_by_side
 from benchmarks.sb3 import sb3_ppo
 from rl_influence.config import RunSpec, SelectionConfig, load_run_spec
 from rl_influence.environments import make_env
 from rl_influence.evaluation.returns import evaluate
+from rl_influence.ppo.kernels import ByHand
+from rl_influence.ppo.learner import Autograd
 from rl_influence.runs.training import Clock, Trainer
 
 REPEATS = 5
@@ -44,18 +49,56 @@ def speed(environment: str, target: float, *, n_steps: int = 2048, repeats: int 
         yield Figure(f"speed_{environment}", theirs / ours, "x", ">=", target, detail)
 
 
-speed("frozenlake", 6)
+speed("frozenlake", 12)
 speed("acrobot", 6)
-speed("minigrid", 2)
+speed("minigrid", 3.3)
 speed("lunarlander", 6)
-speed("bipedalwalker", 4)
+speed("bipedalwalker", 5)
 speed("highway", 100, n_steps=256, repeats=2)  # 2048 steps take Stable-Baselines3 a minute
+
+
+@benchmark("speed_autograd")
+def speed_autograd() -> Iterator[Figure]:
+    """The same for a policy that no accelerator knows, with ReLU instead of tanh: torch alone."""
+    spec = run_spec("acrobot", influence=False)
+    trainer, env = Trainer(spec), make_env(spec.environment)
+    for trunk in (trainer.policy.policy_net, trainer.policy.value_net):
+        trunk[1], trunk[3] = torch.nn.ReLU(), torch.nn.ReLU()
+    assert not ByHand.supports(trainer.learner.objective, trainer.policy)
+    model = sb3_ppo(spec.environment.network, env, spec.ppo, seed=0, activation_fn=torch.nn.ReLU)
+    ours, theirs = side_by_side(
+        lambda: trainer.train_round(Clock()),
+        lambda: model.learn(spec.ppo.n_steps, reset_num_timesteps=False),
+        repeats=REPEATS,
+    )
+    detail = f"Acrobot, ReLU: {ours:.3f} s a round against {theirs:.3f} s"
+    yield Figure("speed_autograd", theirs / ours, "x", ">=", 1.5, detail)
+
+
+@benchmark("accelerator")
+def accelerator() -> Iterator[Figure]:
+    """One update of 64 records by hand and by autograd of the same objective: what the accelerator earns."""
+    for environment in ("frozenlake", "acrobot", "minigrid", "bipedalwalker"):
+        trainer = Trainer(run_spec(environment, influence=False))
+        trainer.train_round(Clock())
+        learner, records = trainer.learner, trainer.records
+        batches = np.random.default_rng(0).permutation(len(records)).reshape(-1, 64)
+        by_hand, autograd = (
+            of(learner.objective, learner.policy, records, learner.gradients) for of in (ByHand, Autograd)
+        )
+        ours, theirs = side_by_side(
+            lambda by_hand=by_hand, batches=batches: [by_hand(batch) for batch in batches],
+            lambda autograd=autograd, batches=batches: [autograd(batch) for batch in batches],
+            repeats=REPEATS,
+        )
+        detail = f"{1e3 * ours / len(batches):.2f} ms against {1e3 * theirs / len(batches):.2f} ms"
+        yield Figure(f"accelerator_{environment}", theirs / ours, "x", ">=", 1.5, detail)
 
 
 @benchmark("influence_share")
 def influence_share() -> Iterator[Figure]:
     """Share of an IIF round (sampling, influence, optimisation) that scoring and selecting take."""
-    for environment in ("frozenlake", "acrobot", "minigrid"):
+    for environment in ("frozenlake", "acrobot", "minigrid", "lunarlander", "bipedalwalker", "highway"):
         trainer = Trainer(run_spec(environment, influence=True))
         influence, total = [], []
         for _ in range(REPEATS + 1):
@@ -65,7 +108,7 @@ def influence_share() -> Iterator[Figure]:
             total.append(sum(clock.seconds.values()))
         share = median(part / whole for part, whole in zip(influence[1:], total[1:], strict=True))
         detail = f"{1e3 * median(influence[1:]):.1f} ms of {median(total[1:]):.3f} s"
-        yield Figure(f"influence_share_{environment}", 100 * share, "%", "<=", 3, detail)
+        yield Figure(f"influence_share_{environment}", 100 * share, "%", "<=", 6, detail)
 
 
 @benchmark("exact_evaluation")

@@ -27,7 +27,9 @@ class MiniGridCNN(BaseFeaturesExtractor):
         return self.net(observations)
 
 
-def sb3_ppo(network: str, env: gym.Env, config: PPOConfig, *, seed: int | None = None) -> PPO:
+def sb3_ppo(
+    network: str, env: gym.Env, config: PPOConfig, *, seed: int | None = None, activation_fn: type[nn.Module] = nn.Tanh
+) -> PPO:
     """Stable-Baselines3's PPO.
 
     Args:
@@ -35,6 +37,7 @@ def sb3_ppo(network: str, env: gym.Env, config: PPOConfig, *, seed: int | None =
     """
     policy_kwargs = {
         "net_arch": {"pi": [64, 64], "vf": [64, 64]},
+        "activation_fn": activation_fn,
         "optimizer_class": {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[config.optimizer],
     }
     if network != "mlp":

@@ -13,10 +13,9 @@ import numpy as np
 from rl_influence.attribution import FReturn, influence_scores
 from rl_influence.config import PPOConfig, RunSpec
 from rl_influence.evaluation.true_advantages import monte_carlo_advantages
-from rl_influence.ppo.learner import minibatches
 from rl_influence.ppo.networks import ActorCritic
 from rl_influence.ppo.objective import normalize, objective_of
-from rl_influence.ppo.records import Records, distinct_observations
+from rl_influence.ppo.records import Records
 from rl_influence.rules import RULES, Buffer, Selection, drop_most_negative, number_dropped
 
 __all__ = ["Selection", "drop_most_negative", "number_dropped", "score", "select"]
@@ -42,14 +41,10 @@ def score(records: Records, policy: ActorCritic, config: PPOConfig, generator: n
     advantages = scoring_advantages(records.advantages, config, generator)
     # A score is the advantage times a slope that (s, a) alone decides. Each distinct (s, a) once: so equal records have
     # equal scores to the last bit, and which of them are dropped is decided by index, not by rounding.
-    distinct, states = distinct_observations(records.observations)
-    first = pair = np.arange(len(records))
-    if len(distinct) < len(records) and records.actions.dtype.kind in "iu":
-        keys = states * (records.actions.max() + 1) + records.actions
-        _, first, pair = np.unique(keys, return_index=True, return_inverse=True)
-    ones = np.ones(len(first), dtype=advantages.dtype)
-    slopes = influence_scores(policy, records[first], FReturn(records), advantages=ones).numpy()
-    return advantages * slopes[pair]
+    target = FReturn(records)
+    ones = np.ones(len(target.first), dtype=advantages.dtype)
+    slopes = influence_scores(policy, records[target.first], target, advantages=ones).numpy()
+    return advantages * slopes[target.group]
 
 
 def score_again(records: Records, policy: ActorCritic, config: PPOConfig, generator: np.random.Generator) -> np.ndarray:
@@ -74,12 +69,13 @@ def normalize_in_minibatches(advantages: np.ndarray, batch_size: int, generator:
     A last mini-batch of one record joins the one before it: by itself it would keep its raw advantage, which does not
     compare with the others'.
     """
-    normalised = np.empty_like(advantages)
-    batches = minibatches(generator.permutation(len(advantages)), batch_size, drop_short=False)
-    if len(batches) > 1 and len(batches[-1]) == 1 < batch_size:
-        batches[-2:] = [np.concatenate(batches[-2:])]
-    for batch in batches:
-        normalised[batch] = normalize(advantages[batch])
+    normalised, order = np.empty_like(advantages), generator.permutation(len(advantages))
+    whole, left = divmod(len(order), batch_size)
+    if left == 1 < batch_size and whole:
+        whole -= 1
+    batches, last = order[: whole * batch_size].reshape(whole, batch_size), order[whole * batch_size :]
+    normalised[batches] = normalize(advantages[batches])
+    normalised[last] = normalize(advantages[last])
     return normalised
 
 

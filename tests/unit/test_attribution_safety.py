@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import oracles
-from rl_influence.attribution import AttributionError, FReturn, Step, influence_scores, tracin_scores
+from rl_influence.attribution import AttributionError, FAction, FReturn, Step, influence_scores, tracin_scores
+from rl_influence.attribution.by_hand import HandDerived
+from rl_influence.attribution.policies import as_batch
 from rl_influence.ppo.networks import OneHot, make_policy
 from rl_influence.ppo.objective import ClippedPPO, PolicyGradient
 
@@ -507,3 +509,140 @@ def test_an_objective_of_another_shape_is_refused():
     policy, records = make("tied weights")
     with pytest.raises(AttributionError, match=r"an objective of 2 records must return a tensor \(2,\), not \(\)"):
         influence_scores(policy, records, FReturn(records), objective=lambda p, b: p.head.weight.sum())
+
+
+# --- formulas by hand -------------------------------------------------------------------------------------------------
+
+
+SPACES = {
+    "one_hot": ("mlp", gym.spaces.Discrete(4), gym.spaces.Discrete(3)),
+    "vector": ("mlp", gym.spaces.Box(-9, 9, (5,), np.float64), gym.spaces.Discrete(3)),
+    "gaussian": ("mlp", gym.spaces.Box(-9, 9, (5,), np.float64), gym.spaces.Box(-1, 1, (2,))),
+    "images": ("minigrid_cnn", gym.spaces.Box(0, 255, (7, 7, 3), np.uint8), gym.spaces.Discrete(3)),
+}
+
+
+def known(kind, n=40, seed=0):
+    """A policy that formulas are known for, away from its initialisation, and records of it."""
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    policy = make_policy(*SPACES[kind], generator).double()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    if kind == "one_hot":
+        observations = rng.integers(4, size=n)
+    elif kind == "images":
+        observations = rng.integers(0, 3, (6, 7, 7, 3)).astype(np.uint8)[rng.integers(6, size=n)]
+    else:
+        observations = rng.standard_normal((n, 5))
+    actions = rng.standard_normal((n, 2)) if kind == "gaussian" else rng.integers(3, size=n)
+    with torch.no_grad():
+        log_probs = policy.log_prob(torch.as_tensor(observations), torch.as_tensor(actions)).numpy()
+    return policy, SimpleNamespace(
+        observations=observations,
+        actions=actions,
+        advantages=rng.standard_normal(n),
+        log_probs=log_probs + 0.2 * rng.standard_normal(n),
+        weights=rng.random(n),
+    )
+
+
+@pytest.mark.parametrize("objective", [PolicyGradient(), ClippedPPO(normalize=False, clip_range=0.1), ClippedPPO()])
+@pytest.mark.parametrize("kind", SPACES)
+def test_formulas_equal_every_backend(kind, objective):
+    policy, records = known(kind)
+    direction = {
+        "f_return": FReturn(records),
+        "f_action": FAction(records.observations[2], records.actions[2]),
+        "own": lambda p: p.policy_net[0].weight.square().sum() + p.value_head.bias.sum(),
+    }
+    assert HandDerived.supports(objective, policy, as_batch(records))
+    for target in direction.values():
+        found = [influence_scores(policy, records, target, objective=objective, backend=b) for b in BACKENDS]
+        for scores in found[:-1]:
+            assert (scores - found[-1]).abs().max() <= 1e-9 * found[-1].abs().max()
+
+
+@pytest.mark.parametrize("where", ["_gradient", "derivatives"])
+def test_wrong_formulas_are_found_and_jvp_scores(where, monkeypatch):
+    policy, records = known("vector")
+    expected = influence_scores(policy, records, FReturn(records))
+    method = getattr(HandDerived, where)
+
+    def wrong(self, *arguments):
+        found = method(self, *arguments)
+        if where == "derivatives":
+            return found[0], found[1] * 1.05
+        return found | {"policy_net.0.weight": found["policy_net.0.weight"] * 1.5}
+
+    monkeypatch.setattr(HandDerived, where, wrong)
+    with pytest.warns(UserWarning, match="scored by jvp") as said:
+        scores = influence_scores(policy, records, FReturn(records))
+    assert len(said) == 1 and "\n" not in str(said[0].message)
+    assert (scores - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
+def test_formulas_follow_a_policy_whose_memory_moves():
+    policy, records = known("vector")
+    twin = copy.deepcopy(policy)
+
+    def steps(moving):
+        for k in range(5):
+            yield Step(np.arange(k, k + 20))
+            for parameter in moving.parameters():
+                parameter.data = parameter.data + 0.01 * torch.sign(parameter.data)  # other memory
+
+    scores = tracin_scores(policy, records, FReturn(records), steps(policy))
+    expected = tracin_scores(twin, records, FReturn(records), steps(twin), backend="per_record")
+    assert (scores - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
+def test_a_policy_that_was_changed_is_scored_as_it_is():
+    """A hook that rescales logits, a method replaced on the instance, layers of other widths, a head without bias."""
+    changes = {
+        "hook": lambda p: p.action_head.register_forward_hook(lambda module, args, logits: 3 * logits),
+        "method": lambda p: setattr(p, "log_prob", lambda o, a: type(p).log_prob(p, o, a) / 3),
+        "widths": lambda p: [
+            setattr(p, "policy_net", nn.Sequential(nn.Linear(5, 32), nn.Tanh(), nn.Linear(32, 64), nn.Tanh()).double())
+        ],
+        "bias": lambda p: setattr(p, "action_head", nn.Linear(64, 3, bias=False).double()),
+    }
+    for change in changes.values():
+        policy, records = known("vector")
+        del records.weights
+        change(policy)
+        expected = oracles.influence(policy, records, lambda p, r=records: oracles.f_return(p, r))
+        for backend in BACKENDS:
+            scores = influence_scores(policy, records, FReturn(records), backend=backend)
+            assert (scores - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_actions_of_another_shape_are_refused(backend):
+    box = gym.spaces.Box(-1, 1, (1,))
+    policy = make_policy("mlp", gym.spaces.Box(-9, 9, (5,)), box, torch.Generator()).double()
+    rng = np.random.default_rng(0)
+    for shape in ((12,), (12, 3)):
+        records = SimpleNamespace(
+            observations=rng.standard_normal((12, 5)),
+            actions=rng.standard_normal(shape),
+            advantages=rng.standard_normal(12),
+        )
+        with pytest.raises(AttributionError, match=r"real ones of shape \(2, 1\) are needed"):
+            influence_scores(policy, records, FReturn(records), backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", ["one_hot", "vector"])
+def test_actions_and_states_out_of_range_are_refused(kind, backend):
+    """A negative action is not the last one, nor is a negative state."""
+    for changed, value in (
+        ("actions", -1),
+        ("actions", 3),
+        *([("observations", -1), ("observations", 4)] * (kind == "one_hot")),
+    ):
+        policy, records = known(kind)
+        target = FReturn(records)
+        getattr(records, changed)[0] = value
+        with pytest.raises(AttributionError, match="log_prob of policy ActorCritic fails for observations of shape"):
+            influence_scores(policy, records, target, backend=backend)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rl_influence.attribution.policies import AttributionError, evaluated, first_line, gradients, parameters
+from rl_influence.attribution.policies import (
+    AttributionError,
+    evaluated,
+    first_line,
+    gradient_by,
+    gradients,
+    parameters,
+)
 from rl_influence.ppo.networks import LogStd
 from rl_influence.ppo.objective import Objective
 
@@ -136,7 +143,7 @@ def ghost(policy: nn.Module, objective: Objective, batch: Any, direction: Direct
         for module in policy.modules():
             trained = any(id(parameter) in names for parameter in module.parameters(recurse=False))
             if trained and type(module) in LINEAR_IN_PARAMETERS:  # frozen layers need no second pass
-                handles.append(module.register_forward_hook(hook, with_kwargs=True))
+                handles.append(module.register_forward_hook(hook, with_kwargs=True, prepend=True))
         terms = evaluated(policy, objective, batch)
     finally:
         for handle in handles:
@@ -193,7 +200,13 @@ def choose_backend(name: str) -> Callable[[nn.Module, Objective, Any, Direction]
 
 
 def disagreement(
-    backend: str, policy: nn.Module, objective: Objective, batch: Any, direction: Direction, found: Derivatives
+    backend: str,
+    policy: nn.Module,
+    objective: Objective,
+    batch: Any,
+    direction: Direction,
+    found: Derivatives,
+    gradient_of: Callable[[np.ndarray], Direction] | None = None,
 ) -> str | None:
     """Compares some of the batch's records with a pass over each alone; what is wrong, or None.
 
@@ -201,33 +214,46 @@ def disagreement(
     `torch.no_grad` inside the objective, which forward mode does not see. Each record counts by itself, since errors of
     opposite signs vanish in a sum. The tolerance is a hundredth of the record's derivative; its floor follows the
     lengths of the two gradients whose product that is.
+
+    Args:
+        gradient_of: gives the gradient of the sum of some records' terms, where the direction was not autograd's.
     """
     who, (terms, derivatives) = f"log_prob of {type(policy).__name__}", found
-    limits = torch.finfo(terms.dtype)
+    limits, n = torch.finfo(terms.dtype), len(terms)
     noise = limits.eps * float(derivatives.abs().max()) + limits.tiny  # of records that hardly matter
-    n = len(terms)
-    for i in np.random.default_rng(n).choice(n, min(n, COMPARED), replace=False).tolist():
+    trained, along = parameters(policy), _flat(direction.values())
+    length, together, lengths = float(along.norm()), torch.zeros_like(along), 0.0
+    number = 2 if gradient_of else 4  # formulas are for modules that are known; code may do anything
+    few = np.random.default_rng(n).choice(n, min(n, number), replace=False)
+    for i in few.tolist():
         with torch.enable_grad():
             (term,) = evaluated(policy, objective, batch[i : i + 1])
-            gradient = gradients(policy, term)
-        among, value, alone = float(terms[i]), term.item(), float(_product(gradient, direction))
-        size = limits.eps**0.5 * _length(gradient) * _length(direction)
+            gradient = _flat(gradient_by(term, [trained[name] for name in direction]))
+        among, value, alone = float(terms[i]), term.item(), float(gradient @ along)
+        together += gradient
+        lengths += float(gradient.norm())
         if not abs(among - value) <= 0.01 * abs(value) + limits.eps**0.5 * float(terms.abs().max()):
             return f"{who} ties records together: record {i} has {among:g} among others, {value:g} alone"
+        size = limits.eps**0.5 * float(gradient.norm()) * length
         if not abs(float(derivatives[i]) - alone) <= 0.01 * abs(alone) + size + noise:
             return (
                 f"backend {backend} gives {float(derivatives[i]):g} for record {i}, a backward pass over it alone "
                 f"{alone:g}: {who} ties records together or stops gradients; backends that can: per_record"
             )
+    if gradient_of:
+        by_hand = gradient_of(few)  # of what the terms depend on
+        found = _flat(by_hand.get(name, torch.zeros_like(along)) for name, along in direction.items())
+        distance = float((found - together).norm())
+        if not distance <= 0.01 * float(together.norm()) + limits.eps**0.5 * lengths:
+            return (
+                f"the formulas for {type(policy).__name__} are {distance:g} away from autograd; backends that can: jvp"
+            )
     return None
-
-
-COMPARED = 4  # a backward pass for each
 
 
 def _product(a: Direction, b: Direction) -> Tensor | float:
     return sum((a[name] * b[name]).sum() for name in a if name in b)
 
 
-def _length(a: Direction) -> float:
-    return float(_product(a, a)) ** 0.5
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -7,7 +7,6 @@ count (the paper leaves the value head out), and of those only the ones that are
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -38,11 +37,19 @@ def gradients(policy: nn.Module, value: Tensor) -> dict[str, Tensor]:
         return {}
     trained = parameters(policy)
     found = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
-    return {
-        name: gradient.to_dense() if gradient.is_sparse else gradient
-        for name, gradient in zip(trained, found, strict=True)
-        if gradient is not None
-    }
+    return {name: _dense(gradient) for name, gradient in zip(trained, found, strict=True) if gradient is not None}
+
+
+def gradient_by(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Gradient of a scalar by some parameters; zeros for those that it does not reach."""
+    if not value.requires_grad:
+        return [torch.zeros_like(parameter) for parameter in parameters]
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else _dense(g) for p, g in zip(parameters, found, strict=True)]
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def as_batch(records: Any, **replaced: Any) -> Any:
@@ -101,11 +108,10 @@ def untouched(policy: nn.Module) -> Iterator[None]:
     buffers, hooks and modes that they had, and torch's random generators the states."""
     if not isinstance(policy, nn.Module):
         raise AttributionError(f"policy: a torch module is needed, not {type(policy).__name__}{_sb3(policy)}")
-    devices = {parameter.device for parameter in policy.parameters()}
-    states = [(generator, generator.get_state()) for generator in map(_generator, devices | {CPU}) if generator]
+    states = [(generator, generator.get_state()) for generator in _generators(policy)]
     modules = [(vars(module), dict(vars(module))) for module in policy.modules()]
     held = [value for _, attributes in modules for value in attributes.values()]
-    containers = [(value, copy.copy(value)) for value in held if type(value) in CONTAINERS]
+    containers = [(value, value.copy() if value else ()) for value in held if type(value) in CONTAINERS]
     buffers = [(buffer, buffer.clone()) for buffer in policy.buffers()]
     flags = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
     try:
@@ -116,11 +122,9 @@ def untouched(policy: nn.Module) -> Iterator[None]:
             for name in now.keys() - before.keys():
                 del now[name]
         for now, before in containers:
-            if isinstance(now, list):
-                now[:] = before
-            else:  # hooks are called, and parameters counted, in the order of their dictionary
-                now.clear()
-                now.update(before)
+            if now or before:
+                now.clear()  # hooks are called, and parameters counted, in the order of their dictionary
+                now.extend(before) if isinstance(now, list) else now.update(before)
         with torch.no_grad():
             for buffer, kept in buffers:
                 if not torch.equal(buffer, kept):
@@ -131,17 +135,18 @@ def untouched(policy: nn.Module) -> Iterator[None]:
             generator.set_state(state)
 
 
-CPU = torch.device("cpu")
 CONTAINERS = (dict, OrderedDict, set, list)
 
 
-def _generator(device: torch.device) -> torch.Generator | None:
-    """The generator that random layers on a device draw from."""
-    if device.type == "cpu":
-        return torch.default_generator
-    if device.type == "cuda":
-        return torch.cuda.default_generators[device.index or 0]
-    return getattr(getattr(torch, device.type, None), "default_generator", None)
+def _generators(policy: nn.Module) -> list[torch.Generator]:
+    """The generators that random layers on the policy's devices draw from."""
+    found = [torch.default_generator]
+    for device in {parameter.device for parameter in policy.parameters()}:
+        if device.type == "cuda":
+            found.append(torch.cuda.default_generators[device.index or 0])
+        elif device.type != "cpu" and hasattr(getattr(torch, device.type, None), "default_generator"):
+            found.append(getattr(torch, device.type).default_generator)
+    return found
 
 
 @torch.no_grad()
@@ -160,30 +165,34 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
 
         return hook
 
-    generators = list(filter(None, map(_generator, {parameter.device for parameter in policy.parameters()} | {CPU})))
-    with untouched(policy):
-        before = [generator.get_state() for generator in generators]
+    generators = _generators(policy)
+    before, handles = [generator.get_state() for generator in generators], []
+    try:
         for name, module in policy.named_modules():
             if reason := _obstacle(module):
-                module.register_forward_pre_hook(refuse(name, reason))
-        try:
-            evaluated(policy, objective, batch[:2])
-        except AttributionError:
-            raise
-        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
-            if isinstance(error, AttributeError) and not hasattr(policy, "log_prob"):
-                raise AttributionError(
-                    f"policy {type(policy).__name__} has no log_prob(observations, actions) -> (n,){_sb3(policy)}"
-                ) from error
-            shapes = " and ".join(
-                f"{name} of shape {tuple(getattr(batch, name).shape)}"
-                for name in ("observations", "actions")
-                if hasattr(batch, name)
-            )
-            raise AttributionError(
-                f"log_prob of policy {type(policy).__name__} fails for {shapes or 'its records'}: {first_line(error)}"
-            ) from error
+                handles.append(module.register_forward_pre_hook(refuse(name, reason)))
+        evaluated(policy, objective, batch[:2])
         moved = any(not torch.equal(g.get_state(), state) for g, state in zip(generators, before, strict=True))
+    except AttributionError:
+        raise
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        if isinstance(error, AttributeError) and not hasattr(policy, "log_prob"):
+            raise AttributionError(
+                f"policy {type(policy).__name__} has no log_prob(observations, actions) -> (n,){_sb3(policy)}"
+            ) from error
+        shapes = " and ".join(
+            f"{name} of shape {tuple(getattr(batch, name).shape)}"
+            for name in ("observations", "actions")
+            if hasattr(batch, name)
+        )
+        raise AttributionError(
+            f"log_prob of policy {type(policy).__name__} fails for {shapes or 'its records'}: {first_line(error)}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
     if moved:
         raise AttributionError(f"log_prob of policy {type(policy).__name__} draws random numbers; policy.eval() first")
 

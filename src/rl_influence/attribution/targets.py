@@ -36,6 +36,9 @@ class FReturn:
         records: anything with `observations`, `actions` and `advantages`; in the paper the round's own buffer.
 
     Records with equal (s, a) are merged, with their advantages added up: in FrozenLake 2048 records become 64 at most.
+
+    Attributes:
+        first: (m,) index of one record of each group of equal ones; group: (n,) each record's group.
     """
 
     def __init__(self, records: Any):
@@ -45,28 +48,33 @@ class FReturn:
             raise AttributionError("f_return of no records is undefined")
         weights = finite("advantages", records.advantages, n).double().cpu() / n
         # few distinct observations are found where they are integers; then actions, if discrete too, split them further
-        integers = not (self.observations.is_floating_point() or self.actions.is_floating_point())
-        row = distinct_observations(self.observations.cpu().numpy())[1] if integers else np.arange(n)
-        if row.max() + 1 < n and self.actions.numel() == n:
-            choice = self.actions.cpu().numpy().reshape(n).astype(np.int64)
-            keys = row * (np.ptp(choice) + 1) + choice - choice.min()
-            _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-            self.observations, self.actions = self.observations[first], self.actions[first]
-            weights = torch.from_numpy(np.bincount(group, weights=weights.numpy()))
+        self.first = self.group = np.arange(n)
+        if (
+            not (self.observations.is_floating_point() or self.actions.is_floating_point())
+            and self.actions.numel() == n
+        ):
+            distinct, row = distinct_observations(self.observations.cpu().numpy())
+            if len(distinct) < n:
+                choice = self.actions.cpu().numpy().reshape(n).astype(np.int64)
+                keys = row * (np.ptp(choice) + 1) + choice - choice.min()
+                _, self.first, self.group = np.unique(keys, return_index=True, return_inverse=True)
+                self.observations, self.actions = self.observations[self.first], self.actions[self.first]
+                weights = torch.from_numpy(np.bincount(self.group, weights=weights.numpy()))
         self.weights = weights  # (m,) sum to the mean advantage
 
     def __call__(self, policy: nn.Module) -> Tensor:
-        return self._part(slice(None), policy)
+        return self.part(slice(None), policy)
 
     def parts(self, chunk_size: int | None) -> Iterator[Target]:
         """Targets that sum to this one, each over at most `chunk_size` records."""
         for chunk in chunks(self, chunk_size):
-            yield partial(self._part, chunk)
+            yield partial(self.part, chunk)
 
     def __len__(self) -> int:
         return len(self.actions)
 
-    def _part(self, chunk: slice, policy: nn.Module) -> Tensor:
+    def part(self, chunk: Any, policy: nn.Module) -> Tensor:
+        """What some of the records add."""
         log_probs = log_prob(policy, Batch(observations=self.observations[chunk], actions=self.actions[chunk]))
         return log_probs @ self.weights[chunk].to(log_probs)
 

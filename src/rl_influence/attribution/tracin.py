@@ -6,6 +6,7 @@ the paper; an objective of one's own may hold them.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Iterable
@@ -16,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_influence.attribution.backends import choose_backend, disagreement
+from rl_influence.attribution.by_hand import HandDerived
 from rl_influence.attribution.policies import AttributionError, as_batch, check_policy, evaluated, untouched
-from rl_influence.attribution.targets import Target, chunks, target_gradient
+from rl_influence.attribution.targets import FReturn, Target, chunks, target_gradient
 from rl_influence.ppo.objective import ClippedPPO, Objective, PolicyGradient, Step, prepared
 
 
@@ -46,7 +48,8 @@ def influence_scores(
             ratio is 1 and nothing is clipped. One that normalises advantages does so over all of the records.
         advantages: (n,) the A_i, if not `records.advantages` (those are raw; the paper's code scores with advantages
             normalised per mini-batch, see `selection.score`).
-        backend: `jvp` (default), `ghost` or `per_record`, see `backends`; equal up to rounding.
+        backend: `jvp`, `ghost` or `per_record`, see `backends`; equal up to rounding. None takes the fastest: formulas
+            for the networks and objectives that `by_hand` knows, else `jvp`.
         chunk_size: records that share a pass; bounds memory, changes scores by rounding only. None: as many as make
             8 MB of observations, which splits images only.
 
@@ -56,15 +59,18 @@ def influence_scores(
     Raises:
         AttributionError: names what the policy, the records or the backend cannot do.
     """
-    backend, objective = backend or "jvp", objective or PolicyGradient()
-    choose_backend(backend)
+    objective = objective or PolicyGradient()
+    choose_backend(backend or "jvp")
     batch = as_batch(records, advantages=advantages)
     if len(batch) == 0:
         return next(policy.parameters()).detach().new_zeros(0)
     batch = prepared(objective, batch)
-    with untouched(policy):
-        check_policy(policy, objective, batch)
-        return products(policy, batch, target, objective, backend, chunk_size, check=True)
+    by_hand = backend is None and chunk_size is None and HandDerived.supports(objective, policy, batch)
+    with contextlib.nullcontext() if by_hand and type(target) is FReturn else untouched(policy):
+        hand = _formulas(policy, target, objective, batch) if by_hand else None
+        if not hand:
+            check_policy(policy, objective, batch)
+        return products(policy, batch, target, objective, backend, chunk_size, hand=hand)
 
 
 def tracin_scores(
@@ -101,29 +107,57 @@ def tracin_scores(
     Raises:
         AttributionError: names what the policy, the records or the backend cannot do.
     """
-    backend, objective = backend or "jvp", objective or ClippedPPO()
-    choose_backend(backend)
+    objective = objective or ClippedPPO()
+    choose_backend(backend or "jvp")
     records = as_batch(records, advantages=advantages)
-    n = len(records)
+    n, hand = len(records), None
     scores, next_check = np.zeros(n), 1
     for number, step in enumerate(steps):
-        indices = np.asarray(step.batch)
+        indices = _indices(number, step, n)
         if len(indices) == 0:
             continue
-        if indices.dtype.kind not in "iu" or indices.ndim != 1:  # a mask would be taken for the records 0 and 1
-            raise AttributionError(f"step {number}: expected record indices (n,), not {indices.dtype} {indices.shape}")
-        if not 0 <= indices.min() <= indices.max() < n:
-            raise AttributionError(f"step {number} names records {indices.min()} to {indices.max()}, but there are {n}")
         batch = prepared(objective, records[indices])
         check = number + 1 >= next_check  # the 1st, 2nd, 4th, 8th, ...: at the first no ratio is clipped
-        with untouched(policy):
+        with contextlib.nullcontext() if hand and type(target) is FReturn else untouched(policy):
             if check:
-                check_policy(policy, objective, batch)
-            terms = products(policy, batch, target, objective, backend, chunk_size, check=check)
+                by_hand = backend is None and chunk_size is None and HandDerived.supports(objective, policy, batch)
+                hand = (hand or _formulas(policy, target, objective, records)) if by_hand else None
+                if not hand:
+                    check_policy(policy, objective, batch)
+            terms = products(
+                policy, batch, target, objective, backend, chunk_size, check=check, hand=hand, indices=indices
+            )
         next_check = 2 * (number + 1) if check else next_check
         weight = step.learning_rate if weight_by_learning_rate else 1.0
         np.add.at(scores, indices, weight * terms.double().cpu().numpy())
     return torch.from_numpy(scores).to(next(policy.parameters()).detach())
+
+
+def _formulas(policy: nn.Module, target: Target, objective: Objective, records: Any) -> HandDerived | None:
+    """What computes a policy's scores by hand; None if the records do not fit it, which `check_policy` then says."""
+    actions, n, k = records.actions, len(records), policy.action_head.out_features
+    if policy.discrete:
+        fits = actions.shape == (n,) and not actions.is_floating_point() and 0 <= actions.min() <= actions.max() < k
+    else:
+        fits = actions.shape == (n, k) and actions.is_floating_point()
+    if not fits:
+        return None
+    try:
+        return HandDerived(policy, target, objective, records)
+    except (ValueError, RuntimeError):
+        return None
+
+
+def _indices(number: int, step: Step, n: int) -> np.ndarray:
+    """A step's record indices, (m,)."""
+    indices = np.asarray(step.batch)
+    if len(indices) == 0:
+        return indices
+    if indices.dtype.kind not in "iu" or indices.ndim != 1:  # a mask would be taken for the records 0 and 1
+        raise AttributionError(f"step {number}: expected record indices (n,), not {indices.dtype} {indices.shape}")
+    if not 0 <= indices.min() <= indices.max() < n:
+        raise AttributionError(f"step {number} names records {indices.min()} to {indices.max()}, but there are {n}")
+    return indices
 
 
 def products(
@@ -131,33 +165,47 @@ def products(
     batch: Any,
     target: Target,
     objective: Objective,
-    backend: str,
+    backend: str | None,
     chunk_size: int | None,
     *,
-    check: bool,
+    check: bool = True,
+    hand: HandDerived | None = None,
+    indices: Any = slice(None),
 ) -> Tensor:
     """<grad f, grad objective_i>, (n,), with or without the comparison with records alone.
 
     Where that fails in less than float64, a copy in float64 tells whether rounding is to blame, and if so scores.
+
+    Args:
+        hand: computes them, of the records with these `indices` among its own; None: the backend does.
     """
-    direction = target_gradient(policy, target, chunk_size)
-    differentiate = choose_backend(backend)
-    slices = chunks(batch, chunk_size)
-    parts = [differentiate(policy, objective, batch[chunk], direction) for chunk in slices]
-    terms, scores = (torch.cat(part) for part in zip(*parts, strict=True))
-    if check and backend == "per_record":  # whose terms are those of records alone
-        with torch.no_grad():
-            terms = torch.cat([evaluated(policy, objective, batch[chunk]) for chunk in slices])
+    if hand:  # of modules that are known: nothing in them ties records together, draws random numbers or needs watching
+        direction = hand.direction()
+        terms, scores = hand.derivatives(batch, indices, direction)
+    else:
+        direction, slices = target_gradient(policy, target, chunk_size), chunks(batch, chunk_size)
+        differentiate = choose_backend(backend or "jvp")
+        parts = [differentiate(policy, objective, batch[chunk], direction) for chunk in slices]
+        terms, scores = (torch.cat(part) for part in zip(*parts, strict=True))
+        if check and backend == "per_record":  # whose terms are those of records alone
+            with torch.no_grad():
+                terms = torch.cat([evaluated(policy, objective, batch[chunk]) for chunk in slices])
     wrong = _not_finite(scores)
     if not wrong and check:
-        wrong = disagreement(backend, policy, objective, batch, direction, (terms, scores))
+        of = hand and (lambda few: hand.gradient(batch[few], np.arange(hand.n)[indices][few]))
+        name = "by hand" if hand else backend or "jvp"
+        wrong = disagreement(name, policy, objective, batch, direction, (terms, scores), of)
     if not wrong:
         return scores
+    if hand:
+        found = products(policy, batch, target, objective, None, chunk_size)
+        warnings.warn(f"{wrong}; scored by jvp", stacklevel=3)
+        return found
     if scores.dtype == torch.float64:
         raise AttributionError(wrong)
     try:
         twin = copy.deepcopy(policy).double()
-        found = products(twin, batch, target, objective, backend, chunk_size, check=check).to(scores.dtype)
+        found = products(twin, batch, target, objective, backend, chunk_size).to(scores.dtype)
     except AttributionError:
         raise
     except (RuntimeError, TypeError):  # it cannot be copied, or not be computed in float64

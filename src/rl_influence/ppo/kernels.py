@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rl_influence.ppo.convolutions import Convolutions, is_convolutional
 from rl_influence.ppo.networks import LOG_2PI, ActorCritic, Flatten, LogStd, OneHot, ScaledImage, check_states
 from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient, prepared
 from rl_influence.ppo.records import Records, distinct_observations
@@ -75,7 +76,7 @@ def is_supported(policy: nn.Module) -> bool:
     if type(policy) is not ActorCritic or type(policy.log_std) not in (LogStd, type(None)):
         return False
     if type(policy.encode) is ScaledImage:
-        if not _is_convolutional(policy.features):
+        if not is_convolutional(policy.features):
             return False
     elif type(policy.encode) not in (OneHot, Flatten) or type(policy.features) is not nn.Identity:
         return False
@@ -85,29 +86,6 @@ def is_supported(policy: nn.Module) -> bool:
     parameters = [parameter for _, parameter in policy.named_parameters(remove_duplicate=False)]
     as_made = all(map(_as_made, policy.modules())) and all(map(_trained_here, parameters))
     return as_made and len(parameters) == len({*map(id, parameters)})  # none are tied
-
-
-def _is_convolutional(features: nn.Module) -> bool:
-    layers = [*features] if type(features) is nn.Sequential else []
-    convolutions, rest = layers[:-3:2], layers[-3:]
-    return (
-        len(layers) > 3
-        and [type(layer) for layer in layers[1:-3:2]] == [nn.ReLU] * len(convolutions)
-        and [type(layer) for layer in rest] == [nn.Flatten, nn.Linear, nn.ReLU]
-        and (rest[0].start_dim, rest[0].end_dim) == (1, -1)
-        and rest[1].bias is not None
-        and all(map(_is_small, convolutions))
-    )
-
-
-def _is_small(layer: nn.Module) -> bool:
-    """A convolution without stride, padding and the like; those of larger images are torch's business."""
-    return (
-        type(layer) is nn.Conv2d
-        and layer.bias is not None
-        and layer.padding_mode == "zeros"
-        and ((layer.stride, layer.padding, layer.dilation, layer.groups) == ((1, 1), (0, 0), (1, 1), 1))
-    )
 
 
 def _is_tanh_chain(layers: list[nn.Module]) -> bool:
@@ -140,7 +118,8 @@ class Network:
     """Forward and backward passes of a policy of `is_supported`, whose memory it reads."""
 
     def __init__(self, policy: ActorCritic):
-        weights = {name: parameter.detach().numpy() for name, parameter in policy.named_parameters()}
+        self._parameters = dict(policy.named_parameters())
+        self._weights = weights = {name: parameter.detach().numpy() for name, parameter in self._parameters.items()}
         parts = ((policy.policy_net, "policy_net", "action_head"), (policy.value_net, "value_net", "value_head"))
         self.names = [[*(f"{part}.{2 * i}" for i in range(len(trunk) // 2)), head] for trunk, part, head in parts]
         self.actor, self.critic = (
@@ -149,7 +128,18 @@ class Network:
         self.log_std = weights.get("log_std.weight")
         self.dtype = self.actor[0][0].dtype
         self.one_hot = np.eye(policy.encode.n, dtype=self.dtype) if type(policy.encode) is OneHot else None
-        self.extractor = Convolutions(policy, weights) if type(policy.encode) is ScaledImage else None
+        image, last = type(policy.encode) is ScaledImage, getattr(policy.encode, "channels_last", None)
+        self.extractor = Convolutions(policy.features, last, weights) if image else None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the policy's parameters still lie where they did when this was made."""
+        return all(p.data_ptr() == self._weights[name].ctypes.data for name, p in self._parameters.items())
+
+    @property
+    def actor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the parameters that the outputs depend on."""
+        return {name: x.shape for name, x in self._weights.items() if not name.startswith(("value_net", "value_head"))}
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """What the first layers take, a row for each observation."""
@@ -168,88 +158,38 @@ class Network:
         """V(s), (n,)."""
         return forward(self._features(inputs)[0], self.critic)[-1][:, 0]
 
-    def forward(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple]:
-        """Outputs (n, k), values (n,), and what `backward` needs."""
+    def forward(self, inputs: np.ndarray, *, values: bool = True) -> tuple[np.ndarray, np.ndarray | None, tuple]:
+        """Outputs (n, k), values (n,) if they are asked for, and what `backward` and `tangent` need."""
         features, below = self._features(inputs)
-        actor, critic = forward(features, self.actor), forward(features, self.critic)
-        return actor[-1], critic[-1][:, 0], (actor, critic, below)
+        actor, critic = forward(features, self.actor), forward(features, self.critic) if values else None
+        return actor[-1], critic[-1][:, 0] if values else None, (actor, critic, below)
 
-    def backward(self, tape: tuple, by_outputs: np.ndarray, by_values: np.ndarray, out: dict[str, np.ndarray]) -> None:
+    def backward(
+        self, tape: tuple, by_outputs: np.ndarray, by_values: np.ndarray | None, out: dict[str, np.ndarray]
+    ) -> None:
         """Writes the gradients to `out`, from the derivatives by outputs (n, k) and values (n,)."""
         actor, critic, below = tape
-        by_actor = backward(actor, by_outputs, self.actor, self.names[0], out)
-        by_critic = backward(critic, by_values[:, None], self.critic, self.names[1], out)
+        ends = [(self.actor, backward(actor, by_outputs, self.actor, self.names[0], out))]
+        if by_values is not None:
+            ends.append((self.critic, backward(critic, by_values[:, None], self.critic, self.names[1], out)))
         if self.extractor:
-            by_features = by_actor @ self.actor[0][0] + by_critic @ self.critic[0][0]
+            by_features = sum(by_first @ layers[0][0] for layers, by_first in ends)
             self.extractor.backward(below, actor[0], by_features, out)
+
+    def tangent(self, tape: tuple, direction: dict[str, np.ndarray]) -> np.ndarray:
+        """Derivative of the outputs along a direction of the parameters, (n, k); missing names stand still."""
+        activations, _, below = tape
+        moved = self.extractor.tangent(below, activations[0], direction) if self.extractor else None
+        for depth, (name, (weight, bias)) in enumerate(zip(self.names[0], self.actor, strict=True)):
+            change = np.zeros((len(activations[0]), len(bias)), self.dtype) if moved is None else moved @ weight.T
+            if f"{name}.weight" in direction:
+                change += activations[depth] @ direction[f"{name}.weight"].T
+            change += direction.get(f"{name}.bias", 0)
+            moved = change if name == self.names[0][-1] else change * (1 - activations[depth + 1] ** 2)
+        return moved
 
     def _features(self, inputs: np.ndarray) -> tuple[np.ndarray, Any]:
         return self.extractor.forward(inputs) if self.extractor else (inputs, None)
-
-
-class Convolutions:
-    """Small images through convolutions with ReLU, and one linear layer with ReLU; channels last throughout."""
-
-    def __init__(self, policy: ActorCritic, weights: dict[str, np.ndarray]):
-        *convolutions, _, linear, _ = policy.features
-        self.channels_last = policy.encode.channels_last
-        self.sizes = [layer.kernel_size for layer in convolutions[::2]]
-        self.names = [f"features.{2 * i}" for i in range(len(self.sizes))] + [f"features.{len(convolutions) + 1}"]
-        self.layers = [
-            (weights[f"{name}.weight"].reshape(len(weights[f"{name}.bias"]), -1), weights[f"{name}.bias"])
-            for name in self.names
-        ]
-
-    def encode(self, images: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """The first layer's patches, which do not change while it trains."""
-        scaled = images.astype(dtype) / 255
-        return _patches(scaled if self.channels_last else scaled.transpose(0, 2, 3, 1), self.sizes[0])
-
-    def forward(self, patches: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-        """Features (n, n_features), and each layer's inputs (rows, inputs) and activations."""
-        tape = []
-        for depth, ((weight, bias), size) in enumerate(zip(self.layers[:-1], self.sizes, strict=True)):
-            patches = _patches(tape[-1][1], size) if depth else patches
-            rows = patches.reshape(-1, patches.shape[-1])
-            tape.append((rows, np.maximum(rows @ weight.T + bias, 0).reshape(*patches.shape[:3], len(bias))))
-        flat = tape[-1][1].transpose(0, 3, 1, 2).reshape(len(patches), len(self.layers[-1][0].T))  # in torch's order
-        weight, bias = self.layers[-1]
-        return np.maximum(flat @ weight.T + bias, 0), [*tape, (flat, None)]
-
-    def backward(
-        self, tape: list[tuple], features: np.ndarray, by_features: np.ndarray, out: dict[str, np.ndarray]
-    ) -> None:
-        """Writes the gradients to `out`, from the derivative by the features."""
-        by_output = by_features * (features > 0)
-        for depth in range(len(self.layers) - 1, -1, -1):
-            name, weight, rows = self.names[depth], self.layers[depth][0], tape[depth][0]
-            np.matmul(by_output.T, rows, out=out[f"{name}.weight"].reshape(weight.shape))
-            by_output.sum(0, out=out[f"{name}.bias"])
-            if depth:
-                activations = tape[depth - 1][1]
-                n, height, width, channels = activations.shape
-                if depth == len(self.layers) - 1:
-                    by_input = (by_output @ weight).reshape(n, channels, height, width).transpose(0, 2, 3, 1)
-                else:
-                    by_input = _fold(by_output @ weight, activations.shape, self.sizes[depth])
-                by_output = (by_input * (activations > 0)).reshape(-1, channels)
-
-
-def _patches(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Images (n, height, width, channels) -> what a convolution sees at each place, (n, ..., ..., channels * area)."""
-    windows = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
-    return windows.reshape(*windows.shape[:3], math.prod(windows.shape[3:]))
-
-
-def _fold(by_patches: np.ndarray, shape: tuple[int, ...], size: tuple[int, int]) -> np.ndarray:
-    """Derivative by the images of `shape` from that by their patches."""
-    n, height, width, channels = shape
-    (h, w), by_images = size, np.zeros(shape, by_patches.dtype)
-    by_patches = by_patches.reshape(n, height - h + 1, width - w + 1, channels, h, w)
-    for i in range(h):
-        for j in range(w):
-            by_images[:, i : height - h + 1 + i, j : width - w + 1 + j] += by_patches[..., i, j]
-    return by_images
 
 
 class ByHand:
@@ -276,7 +216,7 @@ class ByHand:
         """Policy loss and value loss of the records with these indices."""
         network, objective, n = self.network, self.objective, len(indices)
         batch = prepared(objective, self.batch[indices])
-        needed, rows = np.unique(self.rows[indices], return_inverse=True) if self.shared else (indices, None)
+        needed, rows = distinct_rows(self.rows[indices], len(self.inputs)) if self.shared else (indices, None)
         outputs, values, tape = network.forward(self.inputs[needed])
         if rows is not None:
             outputs, values = outputs[rows], values[rows]
@@ -301,6 +241,15 @@ class ByHand:
             by_outputs, by_values = shares @ by_outputs, shares @ by_values
         network.backward(tape, by_outputs, by_values, self.out)
         return -float(terms.sum()) / n, float(error @ error) / n
+
+
+def distinct_rows(rows: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """As `np.unique(rows, return_inverse=True)` of integers from 0 to n - 1, which costs more than these lines."""
+    present = np.zeros(n, dtype=bool)
+    present[rows] = True
+    needed, place = np.flatnonzero(present), np.empty(n, dtype=np.intp)
+    place[needed] = np.arange(len(needed))
+    return needed, place[rows]
 
 
 def surrogate(objective: PolicyGradient, log_probs: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:

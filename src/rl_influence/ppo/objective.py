@@ -66,12 +66,16 @@ def prepared(objective: Objective, batch: Any) -> Any:
 
 
 def normalize(advantages: Any) -> Any:
-    """(A - mean) / (std + 1e-8) over a mini-batch (n,), std with n - 1; a single record stays as it is."""
-    n = len(advantages)
+    """(A - mean) / (std + 1e-8) over a mini-batch (n,), or over each row of (k, n), std with n - 1.
+
+    A single record stays as it is.
+    """
+    n, rows = advantages.shape[-1], advantages.ndim > 1
     if n < 2:
         return advantages
-    centred = advantages - advantages.sum() / n  # written out: numpy's mean and std cost more than all of this
-    variance = centred @ centred / (n - 1)
+    # written out: numpy's mean and std cost more than all of this
+    centred = advantages - (advantages.sum(-1)[:, None] if rows else advantages.sum()) / n
+    variance = (np.vecdot(centred, centred)[:, None] if rows else centred @ centred) / (n - 1)
     return centred / ((variance.sqrt() if isinstance(variance, Tensor) else np.sqrt(variance)) + 1e-8)
 
 

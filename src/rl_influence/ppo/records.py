@@ -80,8 +80,9 @@ def distinct_observations(observations: np.ndarray) -> tuple[np.ndarray, np.ndar
     if len(observations) == 0 or not is_repeatable(observations[0]):
         return observations, np.arange(len(observations))
     rows = np.ascontiguousarray(observations).reshape(len(observations), -1)
-    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if rows.shape[1] > 1:
+        rows = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))
+    _, first, inverse = np.unique(rows.ravel(), return_index=True, return_inverse=True)
     if len(first) == len(observations):
         return observations, np.arange(len(observations))
     return observations[first], inverse.ravel()
