@@ -264,6 +264,8 @@ def _resume(options: argparse.Namespace) -> None:
         resume(options.arguments)
     except ResumeError as error:
         fail(error)
+
+
 def _list(options: argparse.Namespace) -> None:
     from rl_influence.config import load_environments, load_methods
 

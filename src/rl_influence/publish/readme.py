@@ -22,7 +22,6 @@ from rl_influence.runs.files import write_atomic
 
 ORDER = ("frozenlake", "minigrid", "acrobot", "highway", "lunarlander", "bipedalwalker")
 BESIDE_SGD = {"minigrid_adam": "minigrid", "lunarlander_adam": "lunarlander"}  # columns of README's matrix
-CONTROLS = (22, 18, 19, 20)
 
 
 def found(ledger: Ledger) -> str:

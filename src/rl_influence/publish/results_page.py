@@ -139,8 +139,7 @@ def faithfulness(ledger: Ledger) -> str:
             )
             low, high = (min(1.0, max(-1.0, row[f"spearman_{end}"])) for end in ("low", "high"))
             place[f"round {row['round']}"] = f"{row['spearman']:.2f} [{low:.2f}, {high:.2f}]"
-        shown = [{name: cell for name, cell in row.items()} for row in rows.values()]
-        frame = pd.DataFrame(shown).fillna("–")
+        frame = pd.DataFrame(rows.values()).fillna("–")
         parts.append(f"Study `{study}`:\n\n{table(frame.to_dict('records'))}\n")
     return "\n".join(parts)
 
