@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rl_influence import lazy
 
 if TYPE_CHECKING:  # what `attach` finds when a name is first used, for readers and type checkers
-    from rl_influence.attribution import AttributionError as AttributionError
     from rl_influence.attribution import FAction as FAction
     from rl_influence.attribution import FReturn as FReturn
+    from rl_influence.attribution import ScoringError as ScoringError
     from rl_influence.attribution import Step as Step
     from rl_influence.attribution import Target as Target
     from rl_influence.attribution import influence_scores as influence_scores
@@ -37,7 +37,7 @@ _get, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "attribution": (
-            *("AttributionError", "FAction", "FReturn", "Step", "Target"),
+            *("ScoringError", "FAction", "FReturn", "Step", "Target"),
             *("influence_scores", "target_gradient", "tracin_scores"),
         ),
         "ppo.objective": ("ClippedPPO", "Objective", "PolicyGradient"),

@@ -153,7 +153,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from rl_influence.attribution import AttributionError, FAction, FReturn
+    from rl_influence.attribution import FAction, FReturn, ScoringError
     from rl_influence.runs import snapshots
     from rl_influence.runs.files import write_atomic
 
@@ -179,7 +179,7 @@ def _score(options: argparse.Namespace) -> None:
         else:
             advantages = snapshot.normalized_advantages() if options.advantages == "normalised" else None
             table["influence"] = snapshot.influence_on(target, advantages=advantages, backend=options.backend)
-    except AttributionError as error:
+    except ScoringError as error:
         fail(error)
     name = f"round_{options.round}-{options.target}{'-full' if options.full else ''}.parquet"
     path = options.output or snapshots.folder(options.run) / name
@@ -211,7 +211,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     from rl_influence.runs import snapshots
 
     k = options.round if options.round == snapshots.FINAL else _whole_number("--round", options.round)
-    saved = snapshots.load_policy(options.run, k)
+    saved = snapshots.load_learner(options.run, k)
     changes = {key: value for key in ("kind", "episodes") if (value := getattr(options, key)) is not None}
     settings = parse(EvaluationConfig, saved.spec.evaluation.model_dump() | changes, "evaluate")
     seed = seeding.integer(seeding.seed_sequence(saved.spec.seed, "evaluation", saved.round))  # as in training

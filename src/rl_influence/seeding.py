@@ -16,19 +16,19 @@ STREAMS = (  # a new one goes at the end: its place in this list is part of its 
 )
 
 
-def seed_sequence(seed: int, stream: str, round: int = 0) -> np.random.SeedSequence:
-    """The seed of one purpose in one round."""
-    return np.random.SeedSequence(int(seed), spawn_key=(STREAMS.index(stream), int(round)))
+def seed_sequence(seed: int, stream: str, k: int = 0) -> np.random.SeedSequence:
+    """The seed of one purpose in round k."""
+    return np.random.SeedSequence(int(seed), spawn_key=(STREAMS.index(stream), int(k)))
 
 
-def generator(seed: int, stream: str, round: int = 0) -> np.random.Generator:
-    """A numpy generator of one purpose in one round."""
-    return np.random.default_rng(seed_sequence(seed, stream, round))
+def generator(seed: int, stream: str, k: int = 0) -> np.random.Generator:
+    """A numpy generator of one purpose in round k."""
+    return np.random.default_rng(seed_sequence(seed, stream, k))
 
 
-def torch_generator(seed: int, stream: str, round: int = 0) -> torch.Generator:
-    """A torch generator of one purpose in one round."""
-    return torch.Generator().manual_seed(integer(seed_sequence(seed, stream, round)))
+def torch_generator(seed: int, stream: str, k: int = 0) -> torch.Generator:
+    """A torch generator of one purpose in round k."""
+    return torch.Generator().manual_seed(integer(seed_sequence(seed, stream, k)))
 
 
 def integer(sequence: np.random.SeedSequence) -> int:

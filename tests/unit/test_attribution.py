@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import oracles
-from rl_influence.attribution import AttributionError, FAction, FReturn, influence_scores, target_gradient, targets
+from rl_influence.attribution import FAction, FReturn, ScoringError, influence_scores, target_gradient, targets
 from rl_influence.ppo.networks import LogStd, make_policy
 from rl_influence.ppo.objective import Batch
 
@@ -363,18 +363,16 @@ def test_f_action_is_the_log_probability():
     ],
 )
 def test_f_action_checks_its_pair(observation, action, message):
-    with pytest.raises(AttributionError, match=message) as error:
+    with pytest.raises(ScoringError, match=message) as error:
         FAction(observation, action, observation_space=Box(-1, 1, (3,)), action_space=Discrete(4))
     assert "\n" not in str(error.value)
 
 
 def test_f_action_that_the_policy_cannot_evaluate():
     policy, records = case("mlp")
-    with pytest.raises(
-        AttributionError, match=r"log_prob of policy ActorCritic fails for observations of shape \(1, 3\)"
-    ):
+    with pytest.raises(ScoringError, match=r"log_prob of policy ActorCritic fails for observations of shape \(1, 3\)"):
         influence_scores(policy, records, FAction(np.zeros(3), 0))
-    with pytest.raises(AttributionError, match="log_prob of policy ActorCritic fails"):
+    with pytest.raises(ScoringError, match="log_prob of policy ActorCritic fails"):
         influence_scores(policy, records, FAction(np.zeros(5), 3))
 
 
@@ -395,7 +393,7 @@ def test_layers_that_tie_records_together_are_refused_by_name(layer, reason, bac
     policy = Categorical(nn.Sequential(nn.Linear(5, 4), layer, nn.Linear(4, 3))).double()
     _, records = case("mlp")
     state = copy.deepcopy(policy.state_dict())
-    with pytest.raises(AttributionError, match=rf"layer 'net.1' \({type(layer).__name__}\) {reason}"):
+    with pytest.raises(ScoringError, match=rf"layer 'net.1' \({type(layer).__name__}\) {reason}"):
         influence_scores(policy, records, FReturn(records), backend=backend)
     assert all(torch.equal(value, state[name]) for name, value in policy.state_dict().items())
 
@@ -512,7 +510,7 @@ def test_what_a_backend_cannot_do_is_refused_and_the_others_are_right(name):
     hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in policy.modules()]
     for backend in BACKENDS[1:]:
         if backend in refusing:
-            with pytest.raises(AttributionError, match=message) as error:
+            with pytest.raises(ScoringError, match=message) as error:
                 influence_scores(policy, records, FReturn(records), backend=backend)
             assert "\n" not in str(error.value)
         elif name != "records tied in code":
@@ -527,7 +525,7 @@ def test_bad_records_and_arguments():
 
     def refused(message, f=target, **changes):
         arguments = {key: changes.pop(key) for key in ("backend", "chunk_size", "advantages") if key in changes}
-        with pytest.raises(AttributionError, match=message) as error:
+        with pytest.raises(ScoringError, match=message) as error:
             influence_scores(policy, SimpleNamespace(**(vars(records) | changes)), f, **arguments)
         assert "\n" not in str(error.value)
 
@@ -545,11 +543,11 @@ def test_bad_records_and_arguments():
     infinite = records.observations.copy()
     infinite[2] = np.inf
     refused("the influence of record 2 is nan", observations=infinite)
-    with pytest.raises(AttributionError, match=r"advantages\[3\] is nan"):
+    with pytest.raises(ScoringError, match=r"advantages\[3\] is nan"):
         FReturn(SimpleNamespace(**(vars(records) | {"advantages": bad})))
-    with pytest.raises(AttributionError, match="no records"):
+    with pytest.raises(ScoringError, match="no records"):
         FReturn(random_records(np.zeros((0, 5)), np.zeros(0, dtype=int)))
-    with pytest.raises(AttributionError, match="no parameter that requires a gradient"):
+    with pytest.raises(ScoringError, match="no parameter that requires a gradient"):
         influence_scores(copy.deepcopy(policy).requires_grad_(False), records, target)
 
 
@@ -580,7 +578,7 @@ def test_the_policy_is_left_as_it_was(backend, fails):
     before = snapshot()
     with torch.no_grad():  # and it does not matter in which mode the caller is
         if fails and backend == "ghost":
-            with pytest.raises(AttributionError, match=r"layer 'log_std' \(BareLogStd\)"):
+            with pytest.raises(ScoringError, match=r"layer 'log_std' \(BareLogStd\)"):
                 influence_scores(policy, records, FReturn(records), backend=backend)
         else:
             influence_scores(policy, records, FReturn(records), backend=backend)

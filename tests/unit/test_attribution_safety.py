@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import oracles
-from rl_influence.attribution import AttributionError, FAction, FReturn, Step, influence_scores, tracin_scores
+from rl_influence.attribution import FAction, FReturn, ScoringError, Step, influence_scores, tracin_scores
 from rl_influence.attribution.by_hand import HandDerived
 from rl_influence.attribution.policies import as_batch
 from rl_influence.ppo.networks import OneHot, make_policy
@@ -174,7 +174,7 @@ def test_the_policy_is_left_as_it_was_and_its_scores_are_right(name, backend, ho
     before = state(policy)
     try:
         scores = score(policy, records, how, backend)
-    except AttributionError:
+    except ScoringError:
         assert (backend, name) in REFUSED
         scores = None
     assert state(policy) == before
@@ -209,7 +209,7 @@ def test_the_policy_is_left_as_it_was_wherever_scoring_is_interrupted(name, back
     for k in range(1, len(calls) + 1):
         calls.clear()
         limit[0] = k
-        with pytest.raises((error, AttributionError)):
+        with pytest.raises((error, ScoringError)):
             score(policy, records, "influence", backend)
         assert state(policy) == before
     assert k >= 6
@@ -221,7 +221,7 @@ def test_random_numbers_that_a_refused_policy_drew_are_put_back(backend):
     policy.features[1] = nn.Tanh()
     policy.logits = lambda observations: policy.head(F.dropout(policy.features(observations), 0.5, True))
     before = torch.get_rng_state()
-    with pytest.raises(AttributionError, match="draws random numbers"):
+    with pytest.raises(ScoringError, match="draws random numbers"):
         influence_scores(policy, records, FReturn(records), backend=backend)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -288,7 +288,7 @@ def tied(kind, n, seed):
 def test_records_that_are_tied_together_are_refused(kind, n, backend, how):
     for seed in range(20 if n < 20 else 4):
         policy, records = tied(kind, n, seed)
-        with pytest.raises(AttributionError, match="ties records together"):
+        with pytest.raises(ScoringError, match="ties records together"):
             score(policy, records, how, backend)
 
 
@@ -298,7 +298,7 @@ def test_rows_that_are_not_record_by_record_are_refused_by_ghost_and_right_other
         policy, records = tied(Siamese, n, seed)
         jvp, slow = (influence_scores(policy, records, FReturn(records), backend=name) for name in (None, "per_record"))
         torch.testing.assert_close(jvp, slow, rtol=1e-4, atol=1e-6)
-        with pytest.raises(AttributionError, match="backend ghost gives .* backends that can: per_record"):
+        with pytest.raises(ScoringError, match="backend ghost gives .* backends that can: per_record"):
             influence_scores(policy, records, FReturn(records), backend="ghost")
 
 
@@ -321,7 +321,7 @@ def test_what_goes_wrong_only_once_ratios_are_clipped_is_found_at_a_later_step()
         for both.step in range(6):
             yield Step(np.arange(16))
 
-    with pytest.raises(AttributionError, match="ties records together"):
+    with pytest.raises(ScoringError, match="ties records together"):
         tracin_scores(Turning(), records, FReturn(records), steps())
     assert both.step == 3
 
@@ -338,13 +338,13 @@ def test_layers_that_would_change_or_tie_are_refused_by_name(backend):
     for reason, layer in refused.items():
         before = layer.weight.tolist()
         policy = Plain(layer, nn.Flatten(), nn.Linear(16, 3))
-        with pytest.raises(AttributionError, match=rf"layer 'net.0' \(Embedding\) {reason}"):
+        with pytest.raises(ScoringError, match=rf"layer 'net.0' \(Embedding\) {reason}"):
             influence_scores(policy, tokens, FReturn(tokens), backend=backend)
         assert layer.weight.tolist() == before
     vectors = make("tied weights")[1]
     running = nn.InstanceNorm1d(1, track_running_stats=True)
     policy = Plain(nn.Unflatten(1, (1, 5)), running, nn.Flatten(), nn.Linear(5, 3)).double()
-    with pytest.raises(AttributionError, match=r"layer 'net.1' \(InstanceNorm1d\) updates running statistics"):
+    with pytest.raises(ScoringError, match=r"layer 'net.1' \(InstanceNorm1d\) updates running statistics"):
         influence_scores(policy, vectors, FReturn(vectors), backend=backend)
 
 
@@ -507,7 +507,7 @@ def test_an_objective_of_ones_own_over_sequences_of_tokens():
 
 def test_an_objective_of_another_shape_is_refused():
     policy, records = make("tied weights")
-    with pytest.raises(AttributionError, match=r"an objective of 2 records must return a tensor \(2,\), not \(\)"):
+    with pytest.raises(ScoringError, match=r"an objective of 2 records must return a tensor \(2,\), not \(\)"):
         influence_scores(policy, records, FReturn(records), objective=lambda p, b: p.head.weight.sum())
 
 
@@ -628,7 +628,7 @@ def test_actions_of_another_shape_are_refused(backend):
             actions=rng.standard_normal(shape),
             advantages=rng.standard_normal(12),
         )
-        with pytest.raises(AttributionError, match=r"real ones of shape \(2, 1\) are needed"):
+        with pytest.raises(ScoringError, match=r"real ones of shape \(2, 1\) are needed"):
             influence_scores(policy, records, FReturn(records), backend=backend)
 
 
@@ -644,5 +644,5 @@ def test_actions_and_states_out_of_range_are_refused(kind, backend):
         policy, records = known(kind)
         target = FReturn(records)
         getattr(records, changed)[0] = value
-        with pytest.raises(AttributionError, match="log_prob of policy ActorCritic fails for observations of shape"):
+        with pytest.raises(ScoringError, match="log_prob of policy ActorCritic fails for observations of shape"):
             influence_scores(policy, records, target, backend=backend)

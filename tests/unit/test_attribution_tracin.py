@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import oracles
-from rl_influence.attribution import AttributionError, FAction, FReturn, Step, influence_scores, tracin_scores
+from rl_influence.attribution import FAction, FReturn, ScoringError, Step, influence_scores, tracin_scores
 from rl_influence.config import PPOConfig
 from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
@@ -223,24 +223,24 @@ def test_steps_are_streamed():
 def test_bad_steps_and_records():
     policy, records = make()
     target = FReturn(records)
-    with pytest.raises(AttributionError, match="step 1 names records 0 to 12, but there are 12"):
+    with pytest.raises(ScoringError, match="step 1 names records 0 to 12, but there are 12"):
         tracin_scores(policy, records, target, [Step(np.array([0])), Step(np.array([0, 12]))])
     for batch in (np.arange(12) < 3, np.array([0.0, 1.0]), np.array([[0, 1]])):
-        with pytest.raises(AttributionError, match="step 0: expected record indices"):
+        with pytest.raises(ScoringError, match="step 0: expected record indices"):
             tracin_scores(policy, records, target, [Step(batch)])
-    with pytest.raises(AttributionError, match="step 0 names records -1 to 0"):
+    with pytest.raises(ScoringError, match="step 0 names records -1 to 0"):
         tracin_scores(policy, records, target, [Step(np.array([0, -1]))])
-    with pytest.raises(AttributionError, match="backend 'fast' is unknown"):
+    with pytest.raises(ScoringError, match="backend 'fast' is unknown"):
         tracin_scores(policy, records, target, [], backend="fast")
     records.log_probs[4] = np.nan
-    with pytest.raises(AttributionError, match=r"log_probs\[4\] is nan"):
+    with pytest.raises(ScoringError, match=r"log_probs\[4\] is nan"):
         tracin_scores(policy, records, target, [])
     records.log_probs[4], records.advantages[2] = -1, np.inf
-    with pytest.raises(AttributionError, match=r"advantages\[2\] is inf"):
+    with pytest.raises(ScoringError, match=r"advantages\[2\] is inf"):
         tracin_scores(policy, records, target, [])
     records.advantages[2] = 1
     policy.value_net[0].bias.requires_grad_(False)
     refused = nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)).double()
     policy.features = refused
-    with pytest.raises(AttributionError, match=r"layer 'features.1' \(Dropout\) is random"):
+    with pytest.raises(ScoringError, match=r"layer 'features.1' \(Dropout\) is random"):
         tracin_scores(policy, records, target, [Step(np.arange(N))])

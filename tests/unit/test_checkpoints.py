@@ -46,8 +46,8 @@ def folder(tmp_path: Path) -> Path:
 
 def saved(folder: Path, *rounds: int, fingerprint: str = "f" * 64) -> None:
     states = Checkpoints(folder, fingerprint)
-    for round in rounds:
-        states.save(STATE | {"round": round})
+    for k in rounds:
+        states.save(STATE | {"round": k})
     states.close()
 
 

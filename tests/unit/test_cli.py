@@ -43,10 +43,10 @@ def arguments(study: Path, method: str = "iif_p50") -> list[str]:
 
 def ends(study: Path, capsys, code: int) -> str:
     """Standard error of a run that ends with `code`, which is one line."""
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         main(arguments(study))
     error = capsys.readouterr().err
-    assert exit.value.code == code and error.count("\n") == 1 and error.startswith("rl-influence: "), error
+    assert stopped.value.code == code and error.count("\n") == 1 and error.startswith("rl-influence: "), error
     return error
 
 
@@ -198,18 +198,18 @@ def test_what_there_is_is_listed(kind, study, capsys):
 @pytest.mark.parametrize("command", [["list"], ["check"], ["check", "--config=nowhere/mine.yaml"]])
 def test_without_a_catalogue_a_line_says_what_to_do(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         main(command)
     error = capsys.readouterr().err
     file = "nowhere/mine.yaml" if len(command) > 1 else "config/config.yaml"
-    assert exit.value.code == 1 and error.startswith(f"rl-influence: {file}: no such file; work in the clone, ")
+    assert stopped.value.code == 1 and error.startswith(f"rl-influence: {file}: no such file; work in the clone, ")
     assert error.count("\n") == 1
 
 
 def test_no_arguments_show_the_usage(capsys):
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         main([])
-    assert exit.value.code == 2 and "usage: rl-influence" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "usage: rl-influence" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -61,10 +61,10 @@ def error_line(folder: Path, capsys, **arguments: str) -> str:
     """What `rl-influence run` says, after checking that it says one line, exits with 1 and writes nothing."""
     options = {"config": folder / STUDY, "environment": "frozenlake", "method": "ppo", "seed": "0"} | arguments
     output = folder / "output"
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         main(["run", *(f"--{key}={value}" for key, value in options.items()), f"--output={output}"])
     said = capsys.readouterr()
-    assert exit.value.code == 1
+    assert stopped.value.code == 1
     assert said.out == "" and said.err.count("\n") == 1 and said.err.endswith("\n"), said.err
     assert "Traceback" not in said.err and len(said.err) < 700
     assert not output.exists()

@@ -43,7 +43,7 @@ ENVIRONMENTS = {
 }
 
 
-def make_snapshot(folder, name, round=1):
+def make_snapshot(folder, name, k=1):
     environment = {"id": name, "label": name, "rounds": 2, "drop_percent": 50, "evaluation": {"kind": "exact"}}
     environment |= ENVIRONMENTS[name]
     spec = RunSpec(
@@ -55,7 +55,7 @@ def make_snapshot(folder, name, round=1):
         seed=6,
     )
     training.take_snapshots(spec, [0, 1], folder, log=lambda line: None)
-    return snapshots.load(folder, round)
+    return snapshots.load(folder, k)
 
 
 @pytest.fixture(scope="module")

@@ -231,8 +231,8 @@ def test_a_folder_that_cannot_be_drawn_is_one_line(damage, tmp_path, capsys):
         name = "curve.csv" if damage == "curve" else "manifest.json"
         text = (folder / name).read_text()
         (folder / name).write_text(text.replace('"gamma"', '"gama"') if damage == "spec" else text[:-9])
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         main(["show", str(folder)])
     error = capsys.readouterr().err
-    assert exit.value.code == 1 and error.count("\n") == 1 and str(folder) in error
+    assert stopped.value.code == 1 and error.count("\n") == 1 and str(folder) in error
     assert not (folder / "run.png").exists()

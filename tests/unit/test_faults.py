@@ -117,8 +117,8 @@ def test_a_run_continues_where_its_newest_state_is_whatever_its_time(tmp_path, m
     """Not the file's time decides, but the round in it."""
     monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", -1.0)
     states = checkpoints.Checkpoints(tmp_path, "f")
-    for round, time in ((1, 4e9), (2, 0)):
-        states.save({"round": round})
-        os.utime(tmp_path / ("ab"[round - 1] + ".npz"), (time, time))
+    for k, time in ((1, 4e9), (2, 0)):
+        states.save({"round": k})
+        os.utime(tmp_path / ("ab"[k - 1] + ".npz"), (time, time))
     assert states.load()["round"] == 2
     states.close()

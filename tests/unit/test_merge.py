@@ -142,6 +142,6 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     trained_elsewhere(theirs / FOLDERS[1])
     for command, words in (("check", "1 damaged runs"), ("merge", "1 runs were not taken")):
         sources = [str(theirs)] if command == "merge" else []
-        with pytest.raises(SystemExit) as exit:
+        with pytest.raises(SystemExit) as stopped:
             main([command, "--config=config/mine.yaml", *sources])
-        assert exit.value.code == 1 and words in capsys.readouterr().err
+        assert stopped.value.code == 1 and words in capsys.readouterr().err

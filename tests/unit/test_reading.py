@@ -384,10 +384,10 @@ def arguments(study):
 
 
 def line(capsys, study):
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         main(arguments(study))
     said = capsys.readouterr().err
-    assert exit.value.code == 1 and said.count("\n") == 1
+    assert stopped.value.code == 1 and said.count("\n") == 1
     return said
 
 

@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO
 
-from rl_influence.attribution import AttributionError, FAction, influence_scores
+from rl_influence.attribution import FAction, ScoringError, influence_scores
 from rl_influence.config import PPOConfig
 from rl_influence.integrations import sb3
 from rl_influence.integrations.sb3 import (
@@ -237,14 +237,14 @@ def test_a_fraction_out_of_range_is_refused_wherever_it_is_set(tmp_path):
 
 
 def test_a_buffer_that_is_not_full_is_refused():
-    with pytest.raises(AttributionError, match="0 of 64 steps are collected"):
+    with pytest.raises(ScoringError, match="0 of 64 steps are collected"):
         score_rollout(PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu"))
 
 
 def test_nan_advantages_are_named():
     model = collected()
     model.rollout_buffer.advantages[5, 0] = np.nan
-    with pytest.raises(AttributionError, match=r"advantages\[5\] is nan"):
+    with pytest.raises(ScoringError, match=r"advantages\[5\] is nan"):
         score_rollout(model)
 
 

@@ -10,7 +10,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.logger import Logger
 
-from rl_influence.attribution import AttributionError, FAction, FReturn, influence_scores
+from rl_influence.attribution import FAction, FReturn, ScoringError, influence_scores
 from rl_influence.integrations.sb3 import (
     InfluenceCallback,
     InfluenceFilteredA2C,
@@ -235,26 +235,26 @@ def test_wrong_models_are_named_before_the_first_step():
     recurrent = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, device="cpu")
     for model, name in ((dqn, "DQN"), (recurrent, "RecurrentPPO")):
         for function in (score_rollout, train_and_score):
-            with pytest.raises(AttributionError, match=f"^{name}: PPO, A2C or MaskablePPO is needed"):
+            with pytest.raises(ScoringError, match=f"^{name}: PPO, A2C or MaskablePPO is needed"):
                 function(model)
-        with pytest.raises(AttributionError, match=f"^{name}: PPO, A2C or MaskablePPO is needed"):
+        with pytest.raises(ScoringError, match=f"^{name}: PPO, A2C or MaskablePPO is needed"):
             model.learn(32, callback=InfluenceCallback())
         assert model.num_timesteps == 0
     recurrent.learn(16)
-    with pytest.raises(AttributionError, match="^RecurrentRolloutBuffer: the rollout buffer of PPO"):
+    with pytest.raises(ScoringError, match="^RecurrentRolloutBuffer: the rollout buffer of PPO"):
         rollout_records(recurrent.rollout_buffer)
-    with pytest.raises(AttributionError, match=r"^SB3Policy\(RecurrentActorCriticPolicy\): the policy of PPO"):
+    with pytest.raises(ScoringError, match=r"^SB3Policy\(RecurrentActorCriticPolicy\): the policy of PPO"):
         SB3Policy(recurrent.policy)
     ppo = PPO("MlpPolicy", "CartPole-v1", device="cpu")
-    with pytest.raises(AttributionError, match=r"^SB3Policy\(PPO\): the policy of PPO, A2C or MaskablePPO is needed"):
+    with pytest.raises(ScoringError, match=r"^SB3Policy\(PPO\): the policy of PPO, A2C or MaskablePPO is needed"):
         SB3Policy(ppo)
-    with pytest.raises(AttributionError, match="^ActorCriticPolicy: PPO, A2C or MaskablePPO is needed"):
+    with pytest.raises(ScoringError, match="^ActorCriticPolicy: PPO, A2C or MaskablePPO is needed"):
         score_rollout(ppo.policy)
 
 
 def test_a_model_that_filters_is_not_filtered_twice():
     model = InfluenceFilteredPPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu")
-    with pytest.raises(AttributionError, match="InfluenceFilteredPPO filters already"):
+    with pytest.raises(ScoringError, match="InfluenceFilteredPPO filters already"):
         model.learn(64, callback=InfluenceCallback(0.5))
     model.learn(64, callback=InfluenceCallback())  # looking on is allowed
 
@@ -266,7 +266,7 @@ def test_a_stale_buffer_is_refused_and_trains_nothing(kind, function):
     model.train()
     model.train()
     before, training = weights(model), model.policy.training
-    with pytest.raises(AttributionError, match="collected by another policy"):
+    with pytest.raises(ScoringError, match="collected by another policy"):
         function(model)
     assert torch.equal(weights(model), before) and model.policy.training is training
 
@@ -274,7 +274,7 @@ def test_a_stale_buffer_is_refused_and_trains_nothing(kind, function):
 def test_layers_that_tie_records_together_while_they_train_are_named():
     model = collected(n_steps=32, **MODELS["BatchNorm"])
     before = {name: value.clone() for name, value in model.policy.state_dict().items()}
-    with pytest.raises(AttributionError) as refusal:
+    with pytest.raises(ScoringError) as refusal:
         train_and_score(model)
     assert str(refusal.value) == (
         "train_and_score: layer 'policy.features_extractor.layers.1' (BatchNorm1d) normalises over the records of a "
@@ -336,9 +336,9 @@ def test_what_is_not_wrapped_is_told_how():
         (model.policy, r"^policy ActorCriticPolicy has no log_prob\(observations, actions\) -> \(n,\)"),
         (model, "^policy: a torch module is needed, not PPO"),
     ):
-        with pytest.raises(AttributionError, match=what + hint):
+        with pytest.raises(ScoringError, match=what + hint):
             influence_scores(policy, records, FReturn(records))
-        with pytest.raises(AttributionError, match=what + hint):
+        with pytest.raises(ScoringError, match=what + hint):
             tracin_scores(policy, records, FReturn(records), [Step(np.arange(4))])
-    with pytest.raises(AttributionError, match=r"^policy Linear has no log_prob\(observations, actions\) -> \(n,\)$"):
+    with pytest.raises(ScoringError, match=r"^policy Linear has no log_prob\(observations, actions\) -> \(n,\)$"):
         influence_scores(torch.nn.Linear(4, 2), records, FReturn(records))

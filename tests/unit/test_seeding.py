@@ -14,10 +14,10 @@ def test_a_stream_is_numpys_own_child_of_the_seed():
 
 def test_no_two_streams_are_alike():
     states = {
-        tuple(seed_sequence(seed, stream, round).generate_state(4))
+        tuple(seed_sequence(seed, stream, k).generate_state(4))
         for seed in range(20)
         for stream in STREAMS
-        for round in range(20)
+        for k in range(20)
     }
     assert len(states) == 20 * len(STREAMS) * 20
 
@@ -42,8 +42,8 @@ def test_numpy_seeds_are_integers(seed):
 
 
 def test_torch_generators_differ_by_seed_and_repeat():
-    def first(seed, round=0):
-        return torch_generator(seed, "weights", round).initial_seed()
+    def first(seed, k=0):
+        return torch_generator(seed, "weights", k).initial_seed()
 
     assert len({first(seed) for seed in range(100)}) == 100
     assert first(1) == first(1) and first(1) != first(1, 1)

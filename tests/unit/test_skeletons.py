@@ -94,8 +94,8 @@ def test_a_new_figure_draws(tmp_path, catalogue, monkeypatch, capsys):
 def test_what_is_there_stays_and_names_are_checked(kind, name, words, catalogue, capsys):
     files = [*catalogue.rglob("*.yaml"), *skeletons.FIGURES.glob("*.py")]
     before = {path: path.read_bytes() for path in files}
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         new(catalogue, kind, name, capsys)
     error = capsys.readouterr().err
-    assert exit.value.code == 1 and error.count("\n") == 1 and words in error
+    assert stopped.value.code == 1 and error.count("\n") == 1 and words in error
     assert {path: path.read_bytes() for path in files} == before

@@ -336,8 +336,8 @@ def test_score_command_refuses_nan_advantages(tmp_path, capsys):
 def test_evaluate_command_agrees_with_the_curve(tmp_path, capsys):
     training.run(SPECS["iif"], tmp_path, snapshot_rounds=[2], log=quiet)
     curve = pd.read_csv(tmp_path / "curve.csv")
-    for round, k in (("2", 2), ("final", 4)):
-        main(["evaluate", "--run", str(tmp_path), "--round", round])
+    for which, k in (("2", 2), ("final", 4)):
+        main(["evaluate", "--run", str(tmp_path), "--round", which])
         assert capsys.readouterr().out == f"after {k} rounds: test return {curve.test_return[k]:.6g} (exact)\n"
     main(["evaluate", "--run", str(tmp_path), "--round", "final", "--kind", "batched", "--episodes", "300"])
     mean, error = map(float, re.search(r"return (\S+) \(± (\S+), 300 episodes", capsys.readouterr().out).groups())

@@ -17,7 +17,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from rl_influence.attribution import AttributionError
+from rl_influence.attribution import ScoringError
 from rl_influence.config import RunSpec, parse
 from rl_influence.ppo import TrainingError
 from rl_influence.runs import trainer as trainer_module
@@ -197,11 +197,11 @@ class Killed(Exception):
     pass
 
 
-def killed_at(round: int):
-    """A log that dies when round `round` is reported, before its state is saved."""
+def killed_at(k: int):
+    """A log that dies when round `k` is reported, before its state is saved."""
 
     def log(line: str) -> None:
-        if line.startswith(f"round {round}/"):
+        if line.startswith(f"round {k}/"):
             raise Killed
 
     return log
@@ -212,9 +212,9 @@ def killed_at(round: int):
 def test_killed_in_every_round_it_ends_with_the_same_bytes(environment, optimizer, tmp_path, save_always):
     one = spec(environment, rounds=4, optimizer=optimizer, selection=influence(50))
     run(one, tmp_path / "straight", log=silent)
-    for round in (0, 1, 2, 2, 3, 4):
+    for k in (0, 1, 2, 2, 3, 4):
         with pytest.raises(Killed):
-            run(one, tmp_path / "killed", log=killed_at(round))
+            run(one, tmp_path / "killed", log=killed_at(k))
         assert not (tmp_path / "killed/curve.csv").exists()
     said: list[str] = []
     run(one, tmp_path / "killed", log=said.append)
@@ -256,9 +256,9 @@ def test_sigterm_finishes_the_round_and_the_same_call_continues(tmp_path):
     def terminate(line: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    for round in (0, 1, 2):
-        with pytest.raises(Stopped, match=f"stopped after round {round} of 3"):
-            run(one, tmp_path / "stopped", log=terminate if round == 0 else skip_first(terminate))
+    for k in (0, 1, 2):
+        with pytest.raises(Stopped, match=f"stopped after round {k} of 3"):
+            run(one, tmp_path / "stopped", log=terminate if k == 0 else skip_first(terminate))
         assert signal.getsignal(signal.SIGTERM) is before
     run(one, tmp_path / "stopped", log=skip_first(terminate))  # in the last round there is nothing left to stop
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "straight")
@@ -465,7 +465,7 @@ def test_a_test_return_that_is_not_finite_is_no_result(mean, tmp_path, monkeypat
 
 def test_scoring_that_is_refused_stops_the_run_and_names_the_round(monkeypatch):
     def refuse(*_):
-        raise AttributionError("the policy ties records together")
+        raise ScoringError("the policy ties records together")
 
     trainer = Trainer(spec(selection=influence(50)))
     trainer.train_round(Clock())

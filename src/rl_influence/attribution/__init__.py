@@ -1,14 +1,14 @@
 """Influence of rollout records on a target: `influence_scores` at a round's start, `tracin_scores` over its steps."""
 
 from rl_influence.attribution.backends import BACKENDS
-from rl_influence.attribution.policies import AttributionError
+from rl_influence.attribution.policies import ScoringError
 from rl_influence.attribution.targets import FAction, FReturn, Target, target_gradient
 from rl_influence.attribution.tracin import influence_scores, tracin_scores
 from rl_influence.ppo.objective import Step
 
 __all__ = [
     "BACKENDS",
-    "AttributionError",
+    "ScoringError",
     "FAction",
     "FReturn",
     "Step",

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl_influence.attribution.policies import (
-    AttributionError,
+    ScoringError,
     evaluated,
     first_line,
     gradient_by,
@@ -52,10 +52,10 @@ def jvp(policy: nn.Module, objective: Objective, batch: Any, direction: Directio
             # torch's other attention kernels have no forward mode
             with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _moving(policy, direction):
                 terms, derivatives = forward_ad.unpack_dual(evaluated(policy, objective, batch))
-    except AttributionError:
+    except ScoringError:
         raise
     except RuntimeError as error:  # NotImplementedError is one
-        raise AttributionError(
+        raise ScoringError(
             f"backend jvp cannot differentiate log_prob of {type(policy).__name__} forwards ({first_line(error)}); "
             "backends that can: per_record, and ghost if it knows the layers"
         ) from error
@@ -174,7 +174,7 @@ def _refuse_unseen_parameters(policy: nn.Module, terms: Tensor, hooked: list[tup
             raise _refusal(policy, key, "enters log_prob otherwise than through a call of a layer that ghost knows")
 
 
-def _refusal(policy: nn.Module, key: int, reason: str) -> AttributionError:
+def _refusal(policy: nn.Module, key: int, reason: str) -> ScoringError:
     """Names the module that owns a parameter."""
     owner, module, name = next(
         (owner, module, name)
@@ -183,7 +183,7 @@ def _refusal(policy: nn.Module, key: int, reason: str) -> AttributionError:
         if id(parameter) == key
     )
     known = ", ".join(layer.__name__ for layer in LINEAR_IN_PARAMETERS)
-    return AttributionError(
+    return ScoringError(
         f"backend ghost cannot score {f'layer {owner!r}' if owner else 'the policy itself'} ({type(module).__name__}): "
         f"{name!r} {reason} ({known}); backends that can: jvp, per_record"
     )
@@ -195,7 +195,7 @@ BACKENDS = {"jvp": jvp, "ghost": ghost, "per_record": per_record}
 def choose_backend(name: str) -> Callable[[nn.Module, Objective, Any, Direction], Derivatives]:
     """A backend by its name."""
     if name not in BACKENDS:
-        raise AttributionError(f"backend {name!r} is unknown; choices: {', '.join(BACKENDS)}")
+        raise ScoringError(f"backend {name!r} is unknown; choices: {', '.join(BACKENDS)}")
     return BACKENDS[name]
 
 

@@ -19,7 +19,7 @@ from torch.nn.modules import batchnorm, dropout, instancenorm
 from rl_influence.ppo.objective import Batch, Objective, tensor
 
 
-class AttributionError(ValueError):
+class ScoringError(ValueError):
     """Why scores cannot be computed, in one line."""
 
 
@@ -27,7 +27,7 @@ def parameters(policy: nn.Module) -> dict[str, nn.Parameter]:
     """Trainable parameters by name, tied ones once."""
     found = {name: parameter for name, parameter in policy.named_parameters() if parameter.requires_grad}
     if not found:
-        raise AttributionError(f"policy {type(policy).__name__} has no parameter that requires a gradient")
+        raise ScoringError(f"policy {type(policy).__name__} has no parameter that requires a gradient")
     return found
 
 
@@ -70,7 +70,7 @@ def as_batch(records: Any, **replaced: Any) -> Any:
             finite(name, values, n)
         elif values.ndim == 0 or len(values) != n:
             count = len(values) if values.ndim else "one number as"
-            raise AttributionError(f"records have {n} {first} but {count} {name}")
+            raise ScoringError(f"records have {n} {first} but {count} {name}")
     return batch
 
 
@@ -78,7 +78,7 @@ def pairs(records: Any) -> tuple[Tensor, Tensor]:
     """Observations (n, ...) and actions (n,) or (n, dims) of records, as tensors."""
     observations, actions = tensor(records.observations), tensor(records.actions)
     if len(observations) != len(actions):
-        raise AttributionError(f"records have {len(observations)} observations but {len(actions)} actions")
+        raise ScoringError(f"records have {len(observations)} observations but {len(actions)} actions")
     return observations, actions
 
 
@@ -86,10 +86,10 @@ def finite(name: str, values: Any, n: int) -> Tensor:
     """A tensor of n finite numbers."""
     values = tensor(values)
     if values.shape != (n,):
-        raise AttributionError(f"{name} have shape {tuple(values.shape)}, but there are {n} records")
+        raise ScoringError(f"{name} have shape {tuple(values.shape)}, but there are {n} records")
     bad = (~values.isfinite()).nonzero()
     if len(bad):
-        raise AttributionError(f"{name}[{int(bad[0])}] is {float(values[bad[0]])}: {name} must be finite")
+        raise ScoringError(f"{name}[{int(bad[0])}] is {float(values[bad[0]])}: {name} must be finite")
     return values
 
 
@@ -98,7 +98,7 @@ def evaluated(policy: nn.Module, objective: Objective, batch: Any) -> Tensor:
     terms, n = objective(policy, batch), len(batch)
     if not isinstance(terms, Tensor) or terms.shape != (n,):
         shown = tuple(terms.shape) if isinstance(terms, Tensor) else type(terms).__name__
-        raise AttributionError(f"an objective of {n} records must return a tensor ({n},), not {shown}")
+        raise ScoringError(f"an objective of {n} records must return a tensor ({n},), not {shown}")
     return terms
 
 
@@ -107,7 +107,7 @@ def untouched(policy: nn.Module) -> Iterator[None]:
     """Whatever happens inside, and however it ends: afterwards the policy's modules have the attributes, parameters,
     buffers, hooks and modes that they had, and torch's random generators the states."""
     if not isinstance(policy, nn.Module):
-        raise AttributionError(f"policy: a torch module is needed, not {type(policy).__name__}{_sb3(policy)}")
+        raise ScoringError(f"policy: a torch module is needed, not {type(policy).__name__}{_sb3(policy)}")
     states = [(generator, generator.get_state()) for generator in _generators(policy)]
     modules = [(vars(module), dict(vars(module))) for module in policy.modules()]
     held = [value for _, attributes in modules for value in attributes.values()]
@@ -158,7 +158,7 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
 
     def refuse(name: str, reason: str):
         def hook(module, args):
-            raise AttributionError(
+            raise ScoringError(
                 f"layer {name!r} ({type(module).__name__}) {reason}, so records have no influence of their own; "
                 "policy.eval() before scoring, or leave the layer out"
             )
@@ -173,11 +173,11 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
                 handles.append(module.register_forward_pre_hook(refuse(name, reason)))
         evaluated(policy, objective, batch[:2])
         moved = any(not torch.equal(g.get_state(), state) for g, state in zip(generators, before, strict=True))
-    except AttributionError:
+    except ScoringError:
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         if isinstance(error, AttributeError) and not hasattr(policy, "log_prob"):
-            raise AttributionError(
+            raise ScoringError(
                 f"policy {type(policy).__name__} has no log_prob(observations, actions) -> (n,){_sb3(policy)}"
             ) from error
         shapes = " and ".join(
@@ -185,7 +185,7 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
             for name in ("observations", "actions")
             if hasattr(batch, name)
         )
-        raise AttributionError(
+        raise ScoringError(
             f"log_prob of policy {type(policy).__name__} fails for {shapes or 'its records'}: {first_line(error)}"
         ) from error
     finally:
@@ -194,7 +194,7 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
     if moved:
-        raise AttributionError(f"log_prob of policy {type(policy).__name__} draws random numbers; policy.eval() first")
+        raise ScoringError(f"log_prob of policy {type(policy).__name__} draws random numbers; policy.eval() first")
 
 
 def _sb3(policy: Any) -> str:

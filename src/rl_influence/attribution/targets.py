@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_influence.attribution.policies import (
-    AttributionError,
+    ScoringError,
     check_policy,
     finite,
     gradients,
@@ -45,7 +45,7 @@ class FReturn:
         self.observations, self.actions = pairs(records)
         n = len(self.actions)
         if n == 0:
-            raise AttributionError("f_return of no records is undefined")
+            raise ScoringError("f_return of no records is undefined")
         weights = finite("advantages", records.advantages, n).double().cpu() / n
         # few distinct observations are found where they are integers; then actions, if discrete too, split them further
         self.first = self.group = np.arange(n)
@@ -88,7 +88,7 @@ class FAction:
         observation_space, action_space: where they are given, the pair is checked against them.
 
     Raises:
-        AttributionError: if observation or action do not fit their space.
+        ScoringError: if observation or action do not fit their space.
     """
 
     def __init__(
@@ -113,20 +113,20 @@ def _checked(name: str, value: Any, space: Any, *, bounded: bool) -> np.ndarray:
     value = np.asarray(value)
     shown = str(value.tolist())
     if value.dtype.kind not in "biuf" or not np.isfinite(value).all():
-        raise AttributionError(f"target {name} {shown} is not made of finite numbers")
+        raise ScoringError(f"target {name} {shown} is not made of finite numbers")
     if is_box(space):
         if value.shape != space.shape:
-            raise AttributionError(f"target {name} has shape {value.shape}; the {name} space needs {space.shape}")
+            raise ScoringError(f"target {name} has shape {value.shape}; the {name} space needs {space.shape}")
         if bounded and not ((value >= space.low) & (value <= space.high)).all():
-            raise AttributionError(f"target {name} {shown} lies outside the bounds of the {name} space")
+            raise ScoringError(f"target {name} {shown} lies outside the bounds of the {name} space")
     elif is_discrete(space):
         first, last = int(space.start), int(space.start + space.n - 1)
         if value.shape != () or value != int(value) or not first <= value <= last:
-            raise AttributionError(
+            raise ScoringError(
                 f"target {name} {shown} is not in the {name} space; choices: integers from {first} to {last}"
             )
     elif space is not None and not space.contains(value):
-        raise AttributionError(f"target {name} {shown} is not in the {name} space {space}")
+        raise ScoringError(f"target {name} {shown} is not in the {name} space {space}")
     return value
 
 
@@ -142,18 +142,18 @@ def target_gradient(policy: nn.Module, target: Target, chunk_size: int | None = 
     for part in target.parts(chunk_size) if isinstance(target, FReturn) else [target]:
         value = part(policy)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise AttributionError(f"a target must return a scalar tensor, not {_described(value)}")
+            raise ScoringError(f"a target must return a scalar tensor, not {_described(value)}")
         for name, gradient in gradients(policy, value.sum()).items():
             total[name] = total[name] + gradient if name in total else gradient
     if not total:
-        raise AttributionError("the target does not depend on any trained parameter of the policy")
+        raise ScoringError("the target does not depend on any trained parameter of the policy")
     return total
 
 
 def chunks(records: Any, chunk_size: int | None) -> list[slice]:
     """Slices of at most `chunk_size` records, or of as many as `CHUNK_BYTES` hold if it is None, that cover all."""
     if chunk_size is not None and chunk_size < 1:
-        raise AttributionError(f"chunk_size is {chunk_size}; at least 1, or None for as many as memory is meant for")
+        raise ScoringError(f"chunk_size is {chunk_size}; at least 1, or None for as many as memory is meant for")
     n, observations = len(records), getattr(records, "observations", None)
     size = chunk_size or max(1, n if observations is None else CHUNK_BYTES * n // max(1, observations.nbytes))
     return [slice(start, start + size) for start in range(0, n, size)]

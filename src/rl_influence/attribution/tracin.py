@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rl_influence.attribution.backends import choose_backend, disagreement
 from rl_influence.attribution.by_hand import HandDerived
-from rl_influence.attribution.policies import AttributionError, as_batch, check_policy, evaluated, untouched
+from rl_influence.attribution.policies import ScoringError, as_batch, check_policy, evaluated, untouched
 from rl_influence.attribution.targets import FReturn, Target, chunks, target_gradient
 from rl_influence.ppo.objective import ClippedPPO, Objective, PolicyGradient, Step, prepared
 
@@ -57,7 +57,7 @@ def influence_scores(
         (n,) scores in the dtype of the policy's parameters: first-order change of the target per unit of step size.
 
     Raises:
-        AttributionError: names what the policy, the records or the backend cannot do.
+        ScoringError: names what the policy, the records or the backend cannot do.
     """
     objective = objective or PolicyGradient()
     choose_backend(backend or "jvp")
@@ -105,7 +105,7 @@ def tracin_scores(
         (n,) scores; 0 for records that no mini-batch contains.
 
     Raises:
-        AttributionError: names what the policy, the records or the backend cannot do.
+        ScoringError: names what the policy, the records or the backend cannot do.
     """
     objective = objective or ClippedPPO()
     choose_backend(backend or "jvp")
@@ -154,9 +154,9 @@ def _indices(number: int, step: Step, n: int) -> np.ndarray:
     if len(indices) == 0:
         return indices
     if indices.dtype.kind not in "iu" or indices.ndim != 1:  # a mask would be taken for the records 0 and 1
-        raise AttributionError(f"step {number}: expected record indices (n,), not {indices.dtype} {indices.shape}")
+        raise ScoringError(f"step {number}: expected record indices (n,), not {indices.dtype} {indices.shape}")
     if not 0 <= indices.min() <= indices.max() < n:
-        raise AttributionError(f"step {number} names records {indices.min()} to {indices.max()}, but there are {n}")
+        raise ScoringError(f"step {number} names records {indices.min()} to {indices.max()}, but there are {n}")
     return indices
 
 
@@ -202,14 +202,14 @@ def products(
         warnings.warn(f"{wrong}; scored by jvp", stacklevel=3)
         return found
     if scores.dtype == torch.float64:
-        raise AttributionError(wrong)
+        raise ScoringError(wrong)
     try:
         twin = copy.deepcopy(policy).double()
         found = products(twin, batch, target, objective, backend, chunk_size).to(scores.dtype)
-    except AttributionError:
+    except ScoringError:
         raise
     except (RuntimeError, TypeError):  # it cannot be copied, or not be computed in float64
-        raise AttributionError(wrong) from None
+        raise ScoringError(wrong) from None
     warnings.warn(
         f"{str(scores.dtype).removeprefix('torch.')} is exhausted: its scores differ from float64's, which are taken; "
         "observations or parameters of moderate size would not need that",

@@ -36,10 +36,10 @@ def rounds_of(table: pd.DataFrame) -> list[int]:
     return [k for k in ROUNDS if k in there] or there[:3]
 
 
-def draw_ranks(errors: Axes, products: Axes, tables: dict, condition: tuple[str, str], round: int) -> None:
+def draw_ranks(errors: Axes, products: Axes, tables: dict, condition: tuple[str, str], k: int) -> None:
     """|true - estimated| coloured by sign agreement, and true * estimated, by rank of influence; on root scales."""
     table = panels.rows_of(tables["diagnosis_by_rank_summary"], condition)
-    table = table[table["round"] == round]
+    table = table[table["round"] == k]
     for axis, measure in ((errors, "error"), (products, "product")):
         values = [0.0]
         for source, (color, _) in SOURCES.items():

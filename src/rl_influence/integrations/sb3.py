@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_influence.attribution import AttributionError, FReturn, Target, influence_scores
+from rl_influence.attribution import FReturn, ScoringError, Target, influence_scores
 from rl_influence.attribution.policies import check_policy, untouched
 from rl_influence.attribution.targets import chunks
 from rl_influence.integrations.records import RolloutRecords
@@ -53,13 +53,13 @@ class SB3Policy(nn.Module):
         policy: `model.policy` of a PPO, A2C or MaskablePPO.
 
     Raises:
-        AttributionError: for any other policy.
+        ScoringError: for any other policy.
     """
 
     def __init__(self, policy: Any):
         super().__init__()
         if not hasattr(policy, "evaluate_actions") or _is_a("Recurrent", policy):
-            raise AttributionError(f"SB3Policy({type(policy).__name__}): the policy of {CHOICES} is needed")
+            raise ScoringError(f"SB3Policy({type(policy).__name__}): the policy of {CHOICES} is needed")
         self.policy = policy
         self.masks = _mask_size(policy.action_space) if _is_a("Maskable", policy) else 0
         shapes = get_obs_shape(policy.observation_space)
@@ -95,12 +95,12 @@ def rollout_records(buffer: RolloutBuffer) -> RolloutRecords:
     """The records of a full buffer, before or after Stable-Baselines3 has flattened it in place.
 
     Raises:
-        AttributionError: for a recurrent policy's buffer, or one that is not full.
+        ScoringError: for a recurrent policy's buffer, or one that is not full.
     """
     if not isinstance(buffer, RolloutBuffer) or _is_a("Recurrent", buffer):
-        raise AttributionError(f"{type(buffer).__name__}: the rollout buffer of {CHOICES} is needed")
+        raise ScoringError(f"{type(buffer).__name__}: the rollout buffer of {CHOICES} is needed")
     if not buffer.full:
-        raise AttributionError(f"rollout buffer: only {buffer.pos} of {buffer.buffer_size} steps are collected")
+        raise ScoringError(f"rollout buffer: only {buffer.pos} of {buffer.buffer_size} steps are collected")
     arrays = flat_arrays(buffer)
     if isinstance(buffer.action_space, gym.spaces.Discrete):
         arrays["actions"] = arrays["actions"].reshape(-1).astype(np.int64)
@@ -134,7 +134,7 @@ def score_rollout(
         The records and their scores (n,); positive helps.
 
     Raises:
-        AttributionError: if the model is of another kind, its policy is not the one that collected the buffer, or
+        ScoringError: if the model is of another kind, its policy is not the one that collected the buffer, or
             cannot be scored.
     """
     with _as_collected(model) as (records, policy, batch):
@@ -159,7 +159,7 @@ def train_and_score(
         The records and their scores (n,).
 
     Raises:
-        AttributionError: as for `score_rollout`, and if layers tie records together or are random while they train
+        ScoringError: as for `score_rollout`, and if layers tie records together or are random while they train
             (BatchNorm, dropout). Nothing is trained then.
     """
     with _as_collected(model) as (records, policy, batch):
@@ -167,9 +167,9 @@ def train_and_score(
         model.policy.set_training_mode(True)  # as `train` does
         try:
             check_policy(policy, objective, batch)
-        except AttributionError as error:
+        except ScoringError as error:
             reason = str(error).partition(", so ")[0]
-            raise AttributionError(
+            raise ScoringError(
                 f"train_and_score: {reason} while {type(model).__name__} trains, so records have no influence of their "
                 "own over its steps; score_rollout scores them before, with the policy that collected them"
             ) from None
@@ -198,7 +198,7 @@ class InfluenceCallback(BaseCallback):
 
     Raises:
         ValueError: for a `drop_fraction` out of range.
-        AttributionError: from `learn`, before its first step, for another kind of model.
+        ScoringError: from `learn`, before its first step, for another kind of model.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class InfluenceCallback(BaseCallback):
     def _init_callback(self) -> None:
         _algorithm(self.model)
         if self.drop_fraction is not None and isinstance(self.model, _Filtered):
-            raise AttributionError(f"InfluenceCallback(drop_fraction=...): {type(self.model).__name__} filters already")
+            raise ScoringError(f"InfluenceCallback(drop_fraction=...): {type(self.model).__name__} filters already")
 
     def _on_rollout_end(self) -> None:
         self.records, self.scores, self.kept = _score_and_log(self.model, self.target, self.drop_fraction)
@@ -326,14 +326,14 @@ def _algorithm(model: Any) -> Any:
     """PPO, A2C or MaskablePPO, whichever the model is.
 
     Raises:
-        AttributionError: if it is none of them.
+        ScoringError: if it is none of them.
     """
     for cls in type(model).__mro__:
         if cls in (PPO, A2C) or cls.__name__ == "MaskablePPO":
             return cls
     reason = " (its records depend on hidden states, that is on all records before them)"
     name, known = type(model).__name__, reason if _is_a("RecurrentPPO", model) else ""
-    raise AttributionError(f"{name}: {CHOICES} is needed{known}")
+    raise ScoringError(f"{name}: {CHOICES} is needed{known}")
 
 
 def _is_a(word: str, value: Any) -> bool:
@@ -355,7 +355,7 @@ def _as_collected(model: Any) -> Iterator[tuple[RolloutRecords, SB3Policy, Batch
     """Records, policy and encoded records, with the policy's layers as they are in collection.
 
     Raises:
-        AttributionError: if another policy than the model's has collected the buffer.
+        ScoringError: if another policy than the model's has collected the buffer.
     """
     _algorithm(model)
     records, policy = rollout_records(model.rollout_buffer), SB3Policy(model.policy)
@@ -369,7 +369,7 @@ def _as_collected(model: Any) -> Iterator[tuple[RolloutRecords, SB3Policy, Batch
                 log_probs = policy.log_prob(*inputs).cpu().numpy()
                 moved = max(moved, float(np.abs(log_probs - batch.log_probs[chunk]).max()))
         if moved > SAME_POLICY:
-            raise AttributionError(
+            raise ScoringError(
                 f"rollout buffer: collected by another policy (log-probabilities differ by up to {moved:.2g}); "
                 "score it before training, for instance in a callback's on_rollout_end"
             )

@@ -43,8 +43,8 @@ FINAL = "final"
 
 
 @dataclass(frozen=True)
-class Policy:
-    """A run's policy at one moment.
+class SavedLearner:
+    """A run's policy and optimiser at one moment.
 
     Attributes:
         round: rounds that it was trained for.
@@ -74,7 +74,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Snapshot(Policy):
+class Snapshot(SavedLearner):
     """The start of the update of round `round`, whose policy was trained for as many rounds and collected `records`.
 
     Attributes:
@@ -224,7 +224,7 @@ def has_final(directory: str | Path) -> bool:
     return (Path(directory) / f"{FINAL}.npz").exists()
 
 
-def save(directory: str | Path, snapshot: Policy) -> Path:
+def save(directory: str | Path, snapshot: SavedLearner) -> Path:
     """Writes a snapshot, or the final policy, atomically."""
     name = FINAL
     state: State = {
@@ -282,7 +282,7 @@ def load(directory: str | Path, k: int) -> Snapshot:
         raise ResultError(f"{directory}: no snapshot of round {k}; rounds with one: {there}")
     state = _read(path)
     return Snapshot(
-        **_policy_arguments(state),
+        **_learner_arguments(state),
         records=Records(**_part(state, "records/")),
         selection=Selection(
             state["kept"], state["records_per_epoch"], state.get("probabilities"), state.get("weights")
@@ -293,7 +293,7 @@ def load(directory: str | Path, k: int) -> Snapshot:
     )
 
 
-def load_final(directory: str | Path) -> Policy:
+def load_final(directory: str | Path) -> SavedLearner:
     """The policy after the last round.
 
     Raises:
@@ -302,10 +302,10 @@ def load_final(directory: str | Path) -> Policy:
     path = folder(directory) / f"{FINAL}.npz"
     if not path.exists():
         raise ResultError(f"{path.parent}: no final policy ({path.name}); a run with snapshots writes it when it ends")
-    return Policy(**_policy_arguments(_read(path)))
+    return SavedLearner(**_learner_arguments(_read(path)))
 
 
-def load_policy(directory: str | Path, k: int | str) -> Policy:
+def load_learner(directory: str | Path, k: int | str) -> SavedLearner:
     """The policy at a snapshot's round, or after the last one (`final`); raises as `load` and `load_final` do."""
     return load_final(directory) if k == FINAL else load(directory, int(k))
 
@@ -328,7 +328,7 @@ def _read(path: Path) -> State:
     return state | {"spec": spec}
 
 
-def _policy_arguments(state: State) -> dict[str, Any]:
+def _learner_arguments(state: State) -> dict[str, Any]:
     return {
         "spec": state["spec"],
         "round": state["round"],

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from rl_influence import seeding
-from rl_influence.attribution import AttributionError
+from rl_influence.attribution import ScoringError
 from rl_influence.config import RunSpec
 from rl_influence.environments import EnvironmentFault, make_sampler
 from rl_influence.evaluation.returns import exact_model
@@ -108,7 +108,7 @@ class Trainer:
                     watch.note(step)
                 if not np.isfinite(self.learner.parameters.vector).all():
                     raise TrainingError(f"update {watch.updates}: parameters are not finite")
-        except (TrainingError, EnvironmentFault, AttributionError) as error:
+        except (TrainingError, EnvironmentFault, ScoringError) as error:
             raise TrainingError(f"round {k + 1}, {error}") from None
         self.round += 1
         self.diagnostics = watch.row(self.sampler.pop_statistics(), self.scores, matched)
@@ -148,12 +148,12 @@ class Trainer:
             learner.parameters.vector[:] = parameters
             learner.optimizer.restore(optimizer)
 
-    def policy_now(self) -> snapshots.Policy:
+    def learner_now(self) -> snapshots.SavedLearner:
         """A copy of policy and optimiser."""
         learner, sampler = self.learner, self.sampler
         optimizer = {name: value.copy() for name, value in learner.optimizer.state().items()}
         spaces = sampler.observation_space, sampler.action_space
-        return snapshots.Policy(self.spec, self.round, learner.parameters.vector.copy(), optimizer, *spaces)
+        return snapshots.SavedLearner(self.spec, self.round, learner.parameters.vector.copy(), optimizer, *spaces)
 
     def episode_actions(self) -> np.ndarray:
         """Actions of the current episode so far."""

@@ -124,14 +124,14 @@ def take_snapshots(
         while trainer.round < last:
             _train_round(trainer, clock, missing, directory)
         if last == spec.rounds:
-            snapshots.save(directory, trainer.policy_now())
+            snapshots.save(directory, trainer.learner_now())
 
 
 def _train_round(trainer: Trainer, clock: Clock, rounds: Iterable[int], directory: Path) -> dict[str, int]:
     """Trains a round, and keeps its snapshot if it is one of `rounds`."""
     if trainer.round not in rounds:
         return trainer.train_round(clock)
-    start, episode_actions = trainer.policy_now(), trainer.episode_actions()
+    start, episode_actions = trainer.learner_now(), trainer.episode_actions()
     counts = trainer.train_round(clock)
     snapshot = snapshots.Snapshot(
         **vars(start),
@@ -226,7 +226,7 @@ def _run(
                 raise Stopped(f"stopped after round {k} of {spec.rounds}; the same command continues there")
     checkpoints.save(trainer.state() | vars(history))
     if snapshot_rounds:
-        snapshots.save(snapshot_dir, trainer.policy_now())
+        snapshots.save(snapshot_dir, trainer.learner_now())
     _write(trainer, history, output_dir)
 
 
