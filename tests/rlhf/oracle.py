@@ -30,6 +30,8 @@ def log_probs_and_values(policy, prompt: list[int], made: list[int], start: bool
     log_probs, values = [], []
     for t, token in enumerate(made):
         row = logits[len(prompt) + t - 1]
+        if t < policy.min_new_tokens:  # an end token may not come: the others share its probability
+            row = torch.cat([row[: policy.end_token], row.new_tensor([-math.inf]), row[policy.end_token + 1 :]])
         log_probs.append(torch.log_softmax(row, 0)[token])
         values.append((hidden[len(prompt) + t - 1] * policy.value_head.weight[0]).sum() + policy.value_head.bias[0])
     return log_probs, values

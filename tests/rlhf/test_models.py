@@ -8,7 +8,7 @@ import torch
 
 from rl_influence import seeding
 from rl_influence.config import ConfigError
-from rl_influence.rlhf.models import distinct, load_policy
+from rl_influence.rlhf.models import Sequences, distinct, load_policy
 from rl_influence.rlhf.sampling import generate, texts
 from rl_influence.rlhf.trainer import Trainer
 from rlhf import oracle
@@ -42,9 +42,9 @@ def test_the_start_is_the_frozen_model(make_spec, kind):
 def test_a_generation_is_drawn_from_the_models_probabilities(make_spec):
     """Without the cache, token by token, by inversion of the same uniform numbers."""
     spec = make_spec(generation={"temperature": 0.7})
-    policy, tokenizer = load_policy(spec.model, spec.adapter, 0)
+    policy, _ = load_policy(spec.model, spec.adapter, 0, min_new_tokens=2)
     prompts = [[5, 9, 11], [7, 8, 9, 10, 12, 30], [40, 3]]
-    found = generate(policy, prompts, spec.generation, 0, np.random.default_rng(4))
+    found = generate(policy, prompts, spec.generation, np.random.default_rng(4))
     source = np.random.default_rng(4)
     limits, uniform = source.integers(5, 10, 3), source.random((3, 9))
     for i, prompt in enumerate(prompts):
@@ -63,7 +63,7 @@ def test_a_generation_is_drawn_from_the_models_probabilities(make_spec):
 
 def test_an_end_token_is_a_generations_last_and_comes_late_enough(make_spec):
     spec = make_spec(generation={"new_tokens": [12, 14], "min_new_tokens": 3})
-    policy, tokenizer = load_policy(spec.model, spec.adapter, 0)
+    policy, tokenizer = load_policy(spec.model, spec.adapter, 0, min_new_tokens=3)
     base = policy.model.get_base_model()
     with torch.no_grad():  # the end token's logit becomes 3 everywhere: likely among logits about 0
         base.transformer.ln_f.bias[0] = 1.0
@@ -71,7 +71,7 @@ def test_an_end_token_is_a_generations_last_and_comes_late_enough(make_spec):
         base.lm_head.weight[0] = 0.0
         base.lm_head.weight[0, 0] = 3.0
         base.transformer.ln_f.weight[0] = 0.0
-    made = generate(policy, [[5, 9, 11]] * 200, spec.generation, 0, np.random.default_rng(4))
+    made = generate(policy, [[5, 9, 11]] * 200, spec.generation, np.random.default_rng(4))
     sequences = [oracle.sequence_of(made, i)[1] for i in range(200)]
     ended = [tokens for tokens in sequences if 0 in tokens]
     assert 40 < len(ended) < 160
@@ -80,11 +80,27 @@ def test_an_end_token_is_a_generations_last_and_comes_late_enough(make_spec):
     assert all(tokenizer.eos_token not in text for text in texts(made, tokenizer))
 
 
+def test_log_probabilities_are_those_of_the_distribution_that_is_sampled(make_spec):
+    """They sum to 1 over what may come; else the estimate of the KL falls below 0 once the end token has gained."""
+    trainer = Trainer(make_spec(generation={"new_tokens": [6, 6], "min_new_tokens": 4}))
+    batch = trainer.judge(trainer.prompts["train"][:1], np.random.default_rng(0))
+    assert int(batch.lengths) == 6
+    vocabulary = torch.arange(trainer.policy.model.config.vocab_size)
+    same = {name: getattr(batch, name).expand(len(vocabulary), -1) for name in ("attention", "response")}
+    for t in (0, 3, 4):
+        tokens = batch.tokens.repeat(len(vocabulary), 1)
+        tokens[:, t - 6] = vocabulary
+        with torch.no_grad():
+            chosen = trainer.policy(Sequences(tokens, **same), values=False)[0][:, t].exp()
+        assert float(chosen.sum()) == pytest.approx(1, abs=1e-9)
+        assert (float(chosen[trainer.policy.end_token]) == 0) == (t < 4)
+
+
 def test_generations_do_not_depend_on_how_many_share_a_pass(make_spec):
     spec = make_spec()
     policy, _ = load_policy(spec.model, spec.adapter, 0)
     prompts = [[5, 9, 11], [7, 8, 9, 10, 12, 30], [40, 3], [4, 4, 4]]
-    one, two = (generate(policy, prompts, spec.generation, 0, np.random.default_rng(4), rows) for rows in (1, 64))
+    one, two = (generate(policy, prompts, spec.generation, np.random.default_rng(4), rows) for rows in (1, 64))
     assert [oracle.sequence_of(one, i) for i in range(4)] == [oracle.sequence_of(two, i) for i in range(4)]
 
 

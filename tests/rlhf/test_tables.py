@@ -6,6 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rl_influence.analysis.claims import evaluate, load_claims
+from rl_influence.analysis.claims.samples import language_model_files, language_models
+from rl_influence.analysis.reported import load_reported
+from rl_influence.config import Config
 from rl_influence.rlhf import figures, tables
 from rl_influence.rlhf.settings import load_study
 from rl_influence.runs.store import ResultError
@@ -54,6 +58,38 @@ def test_runs_are_compared_with_ppos_best_of_their_seed():
     assert table["optimise_s"].tolist() == [4, 2, 4, 2]
     assert table.loc[("ppo", 5), "ppo_rise"] == pytest.approx(np.mean([1, 2, 5, 4, 4]))
     assert set(table["environment"]) == {"rlhf_fast"}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "kept", "seeds", "verdict"),
+    [
+        (
+            [0, 5, 6, 6, 6, 6, 6, 6, 6, 6],
+            32,
+            5,
+            "replicated",
+        ),  # PPO's best after 2 of its 10 rounds, half the sequences
+        ([0, 1, 1, 2, 3, 3, 4, 4, 4, 6], 32, 5, "partly"),  # half the sequences, no fewer rounds
+        ([0, 5, 6, 6, 6, 6, 6, 6, 6, 6], 60, 5, "not replicated"),  # hardly any is dropped
+        ([0, 5, 6, 6, 6, 6, 6, 6, 6, 6], 32, 2, "not run"),  # fewer than three seeds
+    ],
+)
+def test_claim_17_is_judged_from_these_tables(tmp_path, rewards, kept, seeds, verdict):
+    """From runs that would show it, half of it, or nothing; IIF's seconds are those of its updates."""
+    for name, number in (("rlhf_fast", seeds), ("rlhf_study", min(3, seeds))):
+        ppo = [0, 1, 1, 1, 2, 2, 3, 3, 4, 5]
+        runs = {(m, s): [x + 0.1 * s for x in (ppo if m == "ppo" else rewards)] for s in range(5, 5 + number)
+                for m in ("ppo", "iif")}  # fmt: skip
+        curves = made_up(runs, kept)
+        path = tmp_path / f"results/{name}/tables/rlhf_per_seed.csv"
+        path.parent.mkdir(parents=True)
+        tables.per_seed(curves, name).to_csv(path, index=False)
+    rules = load_claims()
+    rules = rules.model_copy(update={"claims": tuple(claim for claim in rules.claims if claim.claim == 17)})
+    found = evaluate(
+        rules, Config("config/config.yaml"), language_models(language_model_files(tmp_path)), load_reported()
+    )
+    assert found["claims"].iloc[0]["verdict"] == verdict
 
 
 def test_rewards_at_equal_kl_lie_between_rounds():

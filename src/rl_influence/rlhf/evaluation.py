@@ -47,10 +47,7 @@ class Evaluator:
         ends = k in (0, spec.rounds)
         number = self.config.end_generations if ends else self.config.generations
         generator = seeding.generator(spec.seed, "evaluation", k)
-        sequences = generate(
-            trainer.policy, repeat(self.prompts, number), spec.generation, trainer.tokenizer.eos_token_id, generator,
-            trainer.rows
-        )  # fmt: skip
+        sequences = generate(trainer.policy, repeat(self.prompts, number), spec.generation, generator, trainer.rows)
         sequences = rewards.judged(trainer.policy, sequences, trainer.tokenizer, trainer.reward, spec.model.max_tokens)
         kl = rewards.sequence_kl(sequences).double()
         lengths = sequences.lengths.double()

@@ -100,13 +100,18 @@ class Sequences:
 class SequencePolicy(nn.Module):
     """A language model with an adapter and a value head; only those two are trained.
 
+    Its distribution is the one that is sampled: where an end token may not come, its probability is 0. Left in, it
+    lowers the log-probabilities of the others, and PPO learns to raise it: the estimated KL fell to -8 nats.
+
     Args:
         model: a causal language model of transformers, wrapped by peft.
+        end_token: ends a generation.
+        min_new_tokens: generated tokens before an end token may come.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, end_token: int, min_new_tokens: int = 0):
         super().__init__()
-        self.model = model
+        self.model, self.end_token, self.min_new_tokens = model, end_token, min_new_tokens
         base = model.get_base_model()
         like = next(p for p in model.parameters() if p.requires_grad)
         self.value_head = nn.Linear(base.config.hidden_size, 1, device=like.device, dtype=like.dtype)
@@ -125,20 +130,27 @@ class SequencePolicy(nn.Module):
         return self.model.get_base_model().get_decoder()
 
     def forward(self, batch: Sequences, values: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Log-probability of each generated token and the value before it, (n, R), in the adapter's dtype."""
+        """Log-probability of each generated token (0 where there is none) and the value before it, (n, R)."""
         length = batch.response.shape[1]
         positions = (batch.attention.cumsum(1) - 1).clamp_min(0)
         hidden = self.backbone(
             input_ids=batch.tokens, attention_mask=batch.attention.long(), position_ids=positions, use_cache=False
         ).last_hidden_state[:, -length - 1 : -1]
-        logits, value = self.heads(hidden, values)
+        logits, value = self.heads(hidden, values=values)
         chosen = batch.tokens[:, -length:].unsqueeze(2)
-        return logits.gather(2, chosen).squeeze(2) - logits.logsumexp(2), value
+        log_probs = logits.gather(2, chosen).squeeze(2) - logits.logsumexp(2)
+        return log_probs.masked_fill(~batch.response, 0), value
 
-    def heads(self, hidden: Tensor, values: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Logits and value of last hidden states, in the adapter's dtype."""
+    def heads(self, hidden: Tensor, first: int = 0, values: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Logits (n, t, vocabulary) and values (n, t) of last hidden states (n, t, hidden), in the adapter's dtype.
+
+        Args:
+            first: generated tokens before the first of the t.
+        """
         dtype = self.value_head.weight.dtype
-        logits = self.model.get_base_model().get_output_embeddings()(hidden).to(dtype)
+        rows = hidden.flatten(0, 1)  # one matrix: a slice of a batch would be multiplied by slower kernels
+        logits = self.model.get_base_model().get_output_embeddings()(rows).to(dtype).unflatten(0, hidden.shape[:2])
+        logits[:, : max(0, self.min_new_tokens - first), self.end_token] = -torch.inf
         return logits, self.value_head(hidden.to(dtype)).squeeze(-1) if values else None
 
     @contextmanager
@@ -160,7 +172,9 @@ def distinct(sequences: Sequences, n: int) -> float:
     return len(set(grams)) / max(1, len(grams))
 
 
-def load_policy(model: ModelConfig, adapter: AdapterConfig, seed: int) -> tuple[SequencePolicy, Any]:
+def load_policy(
+    model: ModelConfig, adapter: AdapterConfig, seed: int, min_new_tokens: int = 0
+) -> tuple[SequencePolicy, Any]:
     """The policy of a run's start and its tokenizer (padding on the left)."""
     from peft import LoraConfig, TaskType, get_peft_model
 
@@ -182,7 +196,7 @@ def load_policy(model: ModelConfig, adapter: AdapterConfig, seed: int) -> tuple[
     lora = LoraConfig(
         task_type=TaskType.CAUSAL_LM, r=adapter.rank, lora_alpha=adapter.alpha, lora_dropout=adapter.dropout
     )
-    return SequencePolicy(get_peft_model(base, lora)), tokenizer
+    return SequencePolicy(get_peft_model(base, lora), tokenizer.eos_token_id, min_new_tokens), tokenizer
 
 
 def check_device(device: str) -> torch.device:

@@ -38,10 +38,10 @@ class SequencePPO:
         return self.with_ratio(policy, batch)[0]
 
     def with_ratio(self, policy: SequencePolicy, batch: Sequences) -> tuple[Tensor, Tensor]:
-        """Each sequence's objective, and the ratio of each token (n, R; of no meaning where there is none)."""
+        """Each sequence's objective, and the ratio of each token (n, R; 1 where there is none)."""
         mask = batch.response
         log_probs, values = policy(batch, values=self.value_coef > 0)
-        ratio = (log_probs - batch.log_probs).masked_fill(~mask, 0).exp()
+        ratio = (log_probs - batch.log_probs).exp()
         low, high = 1 - self.clip_range, 1 + self.clip_range
         surrogate = (ratio * batch.advantages).minimum(ratio.clamp(low, high) * batch.advantages)
         objective = masked_mean(surrogate, mask)

@@ -38,8 +38,9 @@ def judged(
             known = {"reference": policy(part, values=False)[0]}
         if again:
             known |= dict(zip(("log_probs", "values"), policy(part), strict=True))
+            known["values"] = known["values"].masked_fill(~part.response, 0)
         for name, values in passes.items():
-            values.append(known[name].masked_fill(~part.response, 0))
+            values.append(known[name])
     filled = {name: torch.cat(parts) for name, parts in passes.items()}
     score = torch.from_numpy(np.asarray(reward(texts(sequences, tokenizer)))).to(filled["reference"])
     return replace(sequences, **filled, score=score)

@@ -17,14 +17,13 @@ def generate(
     policy: SequencePolicy,
     prompts: list[list[int]],
     config: GenerationConfig,
-    end_token: int,
     generator: np.random.Generator,
     rows: int = 256,
 ) -> Sequences:
     """One generation of each prompt, with the log-probability of each token and the value before it.
 
-    An end token may come after `config.min_new_tokens` tokens, belongs to the generation and is its last; a length
-    drawn from `config.new_tokens` ends it otherwise. Randomness comes from the CPU: devices draw alike.
+    An end token may come after the policy's `min_new_tokens`, belongs to the generation and is its last; a length drawn
+    from `config.new_tokens` ends it otherwise. Randomness comes from the CPU: devices draw alike.
 
     Args:
         prompts: token ids.
@@ -34,21 +33,13 @@ def generate(
     limits = torch.from_numpy(generator.integers(fewest, most + 1, len(prompts)))
     uniform = torch.from_numpy(generator.random((len(prompts), most)))
     width = max(map(len, prompts))
-    tokens = torch.full((len(prompts), width), end_token)
+    tokens = torch.full((len(prompts), width), policy.end_token)
     there = torch.zeros(len(prompts), width, dtype=torch.bool)
     for row, prompt in enumerate(prompts):
         tokens[row, width - len(prompt) :] = torch.tensor(prompt)
         there[row, width - len(prompt) :] = True
     parts = [
-        _generate(
-            policy,
-            tokens[i : i + rows],
-            there[i : i + rows],
-            limits[i : i + rows],
-            uniform[i : i + rows],
-            config,
-            end_token,
-        )  # fmt: skip
+        _generate(policy, *(part[i : i + rows] for part in (tokens, there, limits, uniform)), config.temperature)
         for i in range(0, len(prompts), rows)
     ]
     response, made, log_probs, values = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -58,10 +49,11 @@ def generate(
 
 
 def _generate(
-    policy: SequencePolicy, tokens: Tensor, there: Tensor, limits: Tensor, uniform: Tensor, config: Any, end_token: int
+    policy: SequencePolicy, tokens: Tensor, there: Tensor, limits: Tensor, uniform: Tensor, temperature: float
 ) -> tuple[Tensor, ...]:
     """Generated tokens, whether each is there, its log-probability and the value before it, (n, longest) each."""
     n, most = uniform.shape
+    end_token = policy.end_token
     response, made = torch.full((n, most), end_token), torch.zeros(n, most, dtype=torch.bool)
     known = torch.zeros(2, n, most, dtype=policy.value_head.weight.dtype)
     attention, position = there.long(), there.sum(1, keepdim=True)
@@ -76,11 +68,8 @@ def _generate(
             use_cache=True,
         )
         cache = output.past_key_values
-        logits, values = (x.cpu() for x in policy.heads(output.last_hidden_state[:, -1]))
-        tempered = logits / config.temperature
-        if step < config.min_new_tokens:
-            tempered[:, end_token] = -torch.inf
-        cumulative = tempered.softmax(1).double().cumsum(1)
+        logits, values = (x[:, 0].cpu() for x in policy.heads(output.last_hidden_state[:, -1:], step))
+        cumulative = (logits / temperature).softmax(1).double().cumsum(1)
         drawn = torch.searchsorted(cumulative, uniform[:, step : step + 1] * cumulative[:, -1:], right=True)
         drawn = drawn.clamp_max(logits.shape[1] - 1)
         known[:, :, step] = torch.stack([logits.gather(1, drawn)[:, 0] - logits.logsumexp(1), values])

@@ -33,14 +33,14 @@ class Trainer:
 
     def __init__(self, spec: RunSpec, reward: Callable[[list[str]], np.ndarray] | None = None):
         self.spec, self.round, self.beta = spec, 0, spec.ppo.kl_coef
-        self.policy, self.tokenizer = load_policy(spec.model, spec.adapter, spec.seed)
+        self.policy, self.tokenizer = load_policy(spec.model, spec.adapter, spec.seed, spec.generation.min_new_tokens)
         self.reward = reward or reward_function(spec.reward, spec.model.device)
         self.prompts = {
             part: tokenize(read_prompts(spec.prompts.source, part), self.tokenizer, spec.prompts)
             for part in ("train", "validation")
         }
         self.trained = [p for p in self.policy.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(self.trained, lr=spec.ppo.learning_rate)
+        self.optimizer = torch.optim.Adam(self.trained, lr=spec.ppo.learning_rate, fused=True)
         self.batch = self.validation = self.scores = self.selection = None
 
     def train_round(self, clock: Callable[[str], Any]) -> dict[str, float]:
@@ -102,7 +102,7 @@ class Trainer:
     def judge(self, prompts: list[list[int]], generator: np.random.Generator, *, again: bool = False) -> Sequences:
         """Generations of prompts with their scores, log-probabilities, values and advantages; again: see `judged`."""
         spec = self.spec
-        sequences = generate(self.policy, prompts, spec.generation, self.tokenizer.eos_token_id, generator, self.rows)
+        sequences = generate(self.policy, prompts, spec.generation, generator, self.rows)
         sequences = rewards.judged(
             self.policy, sequences, self.tokenizer, self.reward, spec.model.max_tokens, again=again
         )
@@ -174,9 +174,7 @@ class Trainer:
                 names = [name for name in state if name.startswith(f"adam/{i}/")]
                 if names:
                     self.optimizer.state[parameter] = {
-                        name.rpartition("/")[2]: torch.from_numpy(state[name].copy()).to(
-                            "cpu" if name.endswith("/step") else parameter.device
-                        )
+                        name.rpartition("/")[2]: torch.from_numpy(state[name].copy()).to(parameter.device)
                         for name in names
                     }
 
