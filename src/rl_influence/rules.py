@@ -60,16 +60,16 @@ class Buffer:
         fraction: p of the method's `drop_percent`, in [0, 1].
         gamma: discount factor.
         generator: the method's own randomness.
-        scores: (n,) influence of each record, for rules that need it.
-        advantages: (n,) true advantage of each record, for rules that need it.
+        scores: (n,) influence of each record; only rules that need it have it.
+        advantages: (n,) true advantage of each record; likewise.
     """
 
     records: Any
     fraction: float
     gamma: float
     generator: np.random.Generator
-    scores: np.ndarray | None = None
-    advantages: np.ndarray | None = None
+    scores: Any = None
+    advantages: Any = None
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def select(
     chosen = rule.choose(buffer, **spec.selection.rule_arguments)
     selection = chosen if isinstance(chosen, Selection) else Selection(chosen, len(chosen))
     if spec.selection.updates != "own":
-        per_epoch = n - (number_dropped(scores, fraction) if spec.selection.updates == "as_influence" else 0)
+        per_epoch = n - (number_dropped(buffer.scores, fraction) if spec.selection.updates == "as_influence" else 0)
         selection = dataclasses.replace(selection, records_per_epoch=per_epoch)
     if not (rule.every_epoch and rescore):
         return selection

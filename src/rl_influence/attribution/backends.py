@@ -242,8 +242,8 @@ def disagreement(
             )
     if gradient_of:
         by_hand = gradient_of(few)  # of what the terms depend on
-        found = _flat(by_hand.get(name, torch.zeros_like(along)) for name, along in direction.items())
-        distance = float((found - together).norm())
+        summed = _flat(by_hand.get(name, torch.zeros_like(along)) for name, along in direction.items())
+        distance = float((summed - together).norm())
         if not distance <= 0.01 * float(together.norm()) + limits.eps**0.5 * lengths:
             return (
                 f"the formulas for {type(policy).__name__} are {distance:g} away from autograd; backends that can: jvp"

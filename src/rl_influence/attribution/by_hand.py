@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rl_influence.attribution.targets import FReturn, Target, target_gradient
 from rl_influence.ppo.kernels import ByHand, Network, distinct_rows, log_prob_gradient, surrogate
 from rl_influence.ppo.networks import ActorCritic
-from rl_influence.ppo.objective import Batch, Objective, PolicyGradient
+from rl_influence.ppo.objective import Batch, PolicyGradient
 from rl_influence.ppo.records import distinct_observations
 
 FIELDS = ("actions", "advantages", "log_probs", "weights")
@@ -30,13 +30,14 @@ class HandDerived:
     """
 
     def __init__(self, policy: ActorCritic, target: Target, objective: PolicyGradient, records: Batch):
-        self.policy, self.target, self.objective = policy, target, objective
+        self.policy, self.objective = policy, objective
+        self.target: Any = target
         self._network, self.n = Network(policy), len(records)
         self._records = self._rows(records.observations)
         self._targets = self._rows(target.observations) if type(target) is FReturn else None
 
     @staticmethod
-    def supports(objective: Objective, policy: nn.Module, records: Any) -> bool:
+    def supports(objective: Any, policy: nn.Module, records: Any) -> bool:
         """Whether this computes the objective's terms of these records; it knows no value and entropy terms."""
         return (
             ByHand.supports(objective, policy)

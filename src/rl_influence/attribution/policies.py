@@ -111,7 +111,9 @@ def untouched(policy: nn.Module) -> Iterator[None]:
     states = [(generator, generator.get_state()) for generator in _generators(policy)]
     modules = [(vars(module), dict(vars(module))) for module in policy.modules()]
     held = [value for _, attributes in modules for value in attributes.values()]
-    containers = [(value, value.copy() if value else ()) for value in held if type(value) in CONTAINERS]
+    containers: list[tuple[Any, Any]] = [
+        (value, value.copy() if value else ()) for value in held if type(value) in CONTAINERS
+    ]
     buffers = [(buffer, buffer.clone()) for buffer in policy.buffers()]
     flags = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
     try:
@@ -121,10 +123,10 @@ def untouched(policy: nn.Module) -> Iterator[None]:
             now.update(before)
             for name in now.keys() - before.keys():
                 del now[name]
-        for now, before in containers:
-            if now or before:
-                now.clear()  # hooks are called, and parameters counted, in the order of their dictionary
-                now.extend(before) if isinstance(now, list) else now.update(before)
+        for container, contents in containers:
+            if container or contents:
+                container.clear()  # hooks are called, and parameters counted, in the order of their dictionary
+                container.extend(contents) if isinstance(container, list) else container.update(contents)
         with torch.no_grad():
             for buffer, kept in buffers:
                 if not torch.equal(buffer, kept):

@@ -133,7 +133,7 @@ def tracin_scores(
     return torch.from_numpy(scores).to(next(policy.parameters()).detach())
 
 
-def _formulas(policy: nn.Module, target: Target, objective: Objective, records: Any) -> HandDerived | None:
+def _formulas(policy: Any, target: Target, objective: Any, records: Any) -> HandDerived | None:
     """What computes a policy's scores by hand; None if the records do not fit it, which `check_policy` then says."""
     actions, n, k = records.actions, len(records), policy.action_head.out_features
     if policy.discrete:
@@ -192,7 +192,7 @@ def products(
                 terms = torch.cat([evaluated(policy, objective, batch[chunk]) for chunk in slices])
     wrong = _not_finite(scores)
     if not wrong and check:
-        of = hand and (lambda few: hand.gradient(batch[few], np.arange(hand.n)[indices][few]))
+        of = (lambda few, hand=hand: hand.gradient(batch[few], np.arange(hand.n)[indices][few])) if hand else None
         name = "by hand" if hand else backend or "jvp"
         wrong = disagreement(name, policy, objective, batch, direction, (terms, scores), of)
     if not wrong:

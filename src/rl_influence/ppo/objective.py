@@ -79,7 +79,7 @@ def normalize(advantages: Any) -> Any:
     return centred / ((variance.sqrt() if isinstance(variance, Tensor) else np.sqrt(variance)) + 1e-8)
 
 
-def log_prob(policy: nn.Module, batch: Any) -> Tensor:
+def log_prob(policy: Any, batch: Any) -> Tensor:
     """log pi(a_i|s_i), (n,), of a batch with `observations` and `actions`; an objective too.
 
     Real-valued inputs are cast to the dtype of the policy's parameters, integers left alone.
@@ -111,7 +111,7 @@ class PolicyGradient:
     def __call__(self, policy: nn.Module, batch: Any) -> Tensor:
         return self.weighed(*self.parts(policy, batch), batch)
 
-    def parts(self, policy: nn.Module, batch: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def parts(self, policy: Any, batch: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The policy's terms, (V(s_i) - R_i)^2 and entropies, each (n,); the latter two where they count."""
         if not (self.value_coef or self.entropy_coef):
             return self.surrogate(log_prob(policy, batch), batch), None, None
@@ -124,7 +124,7 @@ class PolicyGradient:
         """The parts put together, (n,)."""
         if error is not None:
             terms = terms - self.value_coef * error
-        if self.entropy_coef:
+        if entropy is not None and self.entropy_coef:
             terms = terms + self.entropy_coef * entropy
         weights = getattr(batch, "weights", None)
         return terms if weights is None else terms * _cast(weights, terms)
@@ -161,7 +161,9 @@ def replaced(batch: Any, **changes: Any) -> Batch:
 
 def tensor(values: Any) -> Tensor:
     """Array or tensor -> tensor; shares memory where torch can."""
-    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements="CW"))
+    return (
+        values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    )
 
 
 def _cast(values: Any, like: Tensor) -> Tensor:
