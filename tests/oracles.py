@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from fractions import Fraction
 
+import gymnasium as gym
 import numpy as np
 import torch
 
@@ -374,3 +375,81 @@ def learning_step(diagnostics, curve, level):
         if curve[k] >= level:
             break
     return total / number
+
+
+# --- evaluation and analysis -----------------------------------------------------------------------------------------
+
+
+def returns_of_copies(config, episodes, copies, seed):
+    """The same episodes one copy after another; action 0 throughout."""
+    seeds = np.random.SeedSequence(seed).spawn(2)[0].generate_state(1)[0] >> 1
+    found = []
+    for copy, environment_seed in enumerate(np.random.SeedSequence(int(seeds)).generate_state(copies).tolist()):
+        env = gym.make(config.gym_id)
+        for episode in range(len(range(copy, episodes, copies))):
+            env.reset(seed=environment_seed if episode == 0 else None)
+            total, over = 0.0, False
+            while not over:
+                _, reward, terminated, truncated, _ = env.step(0)
+                total, over = total + reward, terminated or truncated
+            found.append(total)
+    return found
+
+
+def first_round(curve, level):
+    for k, value in enumerate(curve):
+        if value >= level:
+            return k
+    return None
+
+
+def reductions(reference, method):
+    """The definition, word by word: (reductions, unreached)."""
+    budget = max(k for k, value in enumerate(method) if value == value)
+    best, found, unreached = None, [], 0
+    for value in reference:
+        if value != value or (best is not None and value <= best):
+            continue
+        best = value
+        m_reference, m_method = first_round(reference, value), first_round(method, value)
+        if m_reference == 0:
+            continue
+        unreached += m_method is None
+        found.append(1 - (budget if m_method is None else m_method) / m_reference)
+    return found, unreached
+
+
+def roughness(influence, embedding, u, sigma=None):
+    """The definition, node by node and pair by pair."""
+    nodes = [i for i in range(len(influence)) if influence[i] > 0]
+    top = max(influence[i] for i in nodes)
+    distance = {}
+    for i in nodes:
+        for j in nodes:
+            distance[i, j] = math.dist(embedding[i], embedding[j])
+    if sigma is None:
+        sigma = float(np.median([distance[i, j] for i in nodes for j in nodes if i < j]))
+    edges = set()
+    for i in nodes:
+        others = sorted(distance[i, j] for j in nodes if j != i)
+        limit = others[min(u, len(others)) - 1]
+        edges |= {frozenset((i, j)) for j in nodes if j != i and distance[i, j] <= limit}
+    above = below = 0.0
+    for edge in edges:
+        i, j = edge
+        w = math.exp(-((distance[i, j] / sigma) ** 2))
+        above += w * ((influence[i] - influence[j]) / top) ** 2
+        below += w
+    return above / below, sigma, len(edges)
+
+
+def verdict(rule, cases):
+    """The verdict of finished cases, in the words of claims.yaml's head."""
+    full = sum(set(case) == {"holds"} for case in cases)
+    possible_full_or_part = sum(case[0] != "fails" and case[1] != "fails" for case in cases)
+    part = sum(case[0] == "holds" and case[1] != "fails" for case in cases)
+    if full >= rule.replicated:
+        return "replicated"
+    if possible_full_or_part < rule.partly:
+        return "not replicated"
+    return "partly" if part >= rule.partly else "undecided"

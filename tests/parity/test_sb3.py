@@ -94,8 +94,8 @@ def compare_round(kind, n, n_epochs, double, monkeypatch, **settings):
         scale = min(1.0, (config.max_grad_norm or np.inf) / (step.gradient_norm + 1e-6))
         errors["clipping"].append(error(learner.parameters.gradient * scale, expected["clipped"]))
         if not double:
-            # Every update is compared from the same weights. Where a ratio crosses the clip range the gradient jumps, and
-            # rounding decides on which side it is: after that, two trainers that are both right go different ways.
+            # Every update is compared from the same weights. Where a ratio crosses the clip range the gradient jumps,
+            # and rounding decides on which side it is: after that, two trainers that are right go different ways.
             learner.parameters.vector[:] = expected["weights"]
     assert len(errors["weights"]) == n_epochs * -(-n // config.batch_size)
     errors["weights"].append(error(learner.parameters.vector, final))

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+import oracles
 from rl_influence.analysis.claims.models import CheckConfig, ClaimConfig
-from rl_influence.analysis.claims.verdicts import WORST_TO_BEST, conclude, judge
+from rl_influence.analysis.claims.verdicts import conclude, judge
 from rl_influence.analysis.statistics import Interval
 
 
@@ -74,30 +75,18 @@ def claim(environments, replicated, partly):
     return ClaimConfig(**keys, replicated=replicated, partly=partly)
 
 
-def slow(rule, cases):
-    """The verdict of finished cases, in the words of the file's head."""
-    full = sum(set(case) == {"holds"} for case in cases)
-    possible_full_or_part = sum(case[0] != "fails" and case[1] != "fails" for case in cases)
-    part = sum(case[0] == "holds" and case[1] != "fails" for case in cases)
-    if full >= rule.replicated:
-        return "replicated"
-    if possible_full_or_part < rule.partly:
-        return "not replicated"
-    return "partly" if part >= rule.partly else "undecided"
-
-
 @pytest.mark.parametrize("replicated, partly", [(2, 1), (2, 2), (1, 1)])
 def test_floor_and_ceiling_are_what_the_missing_runs_could_make_of_it(replicated, partly):
     rule = claim(2, replicated, partly)
     outcomes = ("holds", "fails", "undecided", "incomplete", "not run")
     singles = list(itertools.product(outcomes, repeat=3))
-    rng = np.random.default_rng(0)
+    rng, worst_to_best = np.random.default_rng(0), ("not replicated", "undecided", "partly", "replicated")
     for i, j in rng.integers(len(singles), size=(400, 2)):
         cases = [singles[i], singles[j]]
         choices = [[o] if o in FINAL else FINAL for case in cases for o in case]
-        possible = {slow(rule, [c[:3], c[3:]]) for c in itertools.product(*choices)}
+        possible = {oracles.verdict(rule, [c[:3], c[3:]]) for c in itertools.product(*choices)}
         found = conclude(rule, [{role: [o] for role, o in zip(ROLES, case, strict=True)} for case in cases])
-        order = sorted(possible, key=WORST_TO_BEST.index)
+        order = sorted(possible, key=worst_to_best.index)
         assert (found.floor, found.ceiling) == (order[0], order[-1])
         assert found.settled == (len(possible) == 1)
         if found.settled or order[0] == "partly":

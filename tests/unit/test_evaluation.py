@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import oracles
 from rl_influence import seeding
 from rl_influence.config import ConfigError, EnvironmentConfig, EvaluationConfig, load_environments
 from rl_influence.environments import make_env, tabular
@@ -63,26 +64,10 @@ def policy_of(config, scale=1.0, seed=0):
     return policy
 
 
-def slow_returns(config, episodes, copies, seed):
-    """The same episodes one copy after another; action 0 throughout."""
-    seeds = np.random.SeedSequence(seed).spawn(2)[0].generate_state(1)[0] >> 1
-    found = []
-    for copy, environment_seed in enumerate(np.random.SeedSequence(int(seeds)).generate_state(copies).tolist()):
-        env = gym.make(config.gym_id)
-        for episode in range(len(range(copy, episodes, copies))):
-            env.reset(seed=environment_seed if episode == 0 else None)
-            total, over = 0.0, False
-            while not over:
-                _, reward, terminated, truncated, _ = env.step(0)
-                total, over = total + reward, terminated or truncated
-            found.append(total)
-    return found
-
-
 @pytest.mark.parametrize(("episodes", "copies"), [(40, 10), (43, 10), (7, 7), (5, 1)])
 def test_every_copy_plays_its_quota(episodes, copies):
     returns, lengths, unfinished = play(zeros, environment(), episodes, 3, copies=copies)
-    assert sorted(returns) == sorted(slow_returns(environment(), episodes, copies, 3))
+    assert sorted(returns) == sorted(oracles.returns_of_copies(environment(), episodes, copies, 3))
     assert returns.tolist() == lengths.tolist()  # rewarded 1 a step, and every step was counted once
     assert unfinished == 0
 

@@ -7,32 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+import oracles
 from rl_influence.analysis.roughness import embeddings, roughness, roughness_table
 from rl_influence.ppo.networks import make_policy
-
-
-def slow(influence, embedding, u, sigma=None):
-    """The definition, node by node and pair by pair."""
-    nodes = [i for i in range(len(influence)) if influence[i] > 0]
-    top = max(influence[i] for i in nodes)
-    distance = {}
-    for i in nodes:
-        for j in nodes:
-            distance[i, j] = math.dist(embedding[i], embedding[j])
-    if sigma is None:
-        sigma = float(np.median([distance[i, j] for i in nodes for j in nodes if i < j]))
-    edges = set()
-    for i in nodes:
-        others = sorted(distance[i, j] for j in nodes if j != i)
-        limit = others[min(u, len(others)) - 1]
-        edges |= {frozenset((i, j)) for j in nodes if j != i and distance[i, j] <= limit}
-    above = below = 0.0
-    for edge in edges:
-        i, j = edge
-        w = math.exp(-((distance[i, j] / sigma) ** 2))
-        above += w * ((influence[i] - influence[j]) / top) ** 2
-        below += w
-    return above / below, sigma, len(edges)
 
 
 @pytest.mark.parametrize("n", [5, 40, 90])
@@ -41,20 +18,20 @@ def test_equals_the_definition(n):
     influence, embedding = generator.standard_normal(n), generator.standard_normal((n, 6))
     table = roughness_table(influence, embedding, neighbours=(1, 3, 200))
     for row in table.itertuples():
-        expected, sigma, edges = slow(influence, embedding, row.neighbours)
+        expected, sigma, edges = oracles.roughness(influence, embedding, row.neighbours)
         assert row.roughness == pytest.approx(expected, rel=1e-10)
         assert row.sigma == pytest.approx(sigma, rel=1e-12)
         assert (row.edges, row.nodes) == (edges, (influence > 0).sum())
         assert roughness(influence, embedding, neighbours=row.neighbours) == row.roughness
     given = roughness(influence, embedding, neighbours=3, sigma=0.7)
-    assert given == pytest.approx(slow(influence, embedding, 3, 0.7)[0], rel=1e-10)
+    assert given == pytest.approx(oracles.roughness(influence, embedding, 3, 0.7)[0], rel=1e-10)
 
 
 def test_repeated_observations_and_order_make_no_difference():
     generator = np.random.default_rng(1)
     embedding = generator.standard_normal((8, 3))[generator.integers(8, size=60)]
     influence = generator.random(60) + 0.1
-    expected, _, edges = slow(influence, embedding, 4)
+    expected, _, edges = oracles.roughness(influence, embedding, 4)
     table = roughness_table(influence, embedding, neighbours=[4])
     assert table.roughness[0] == pytest.approx(expected, rel=1e-10)
     assert table.edges[0] == edges

@@ -3,32 +3,10 @@
 import numpy as np
 import pytest
 
+import oracles
 from rl_influence.analysis import sample_efficiency, time_efficiency
 
 nan = np.nan
-
-
-def first_round(curve, level):
-    for k, value in enumerate(curve):
-        if value >= level:
-            return k
-    return None
-
-
-def literal(reference, method):
-    """The definition, word by word: (reductions, unreached)."""
-    budget = max(k for k, value in enumerate(method) if value == value)
-    best, reductions, unreached = None, [], 0
-    for value in reference:
-        if value != value or (best is not None and value <= best):
-            continue
-        best = value
-        m_reference, m_method = first_round(reference, value), first_round(method, value)
-        if m_reference == 0:
-            continue
-        unreached += m_method is None
-        reductions.append(1 - (budget if m_method is None else m_method) / m_reference)
-    return reductions, unreached
 
 
 def test_hand_values():
@@ -89,7 +67,7 @@ def test_equals_the_literal_definition():
         curves = [np.cumsum(rng.integers(-2, 4, size=rng.integers(2, 30))) / 10 for _ in range(2)]
         for curve in curves:
             curve[1:][rng.random(len(curve) - 1) < 0.2] = nan
-        reductions, unreached = literal(*curves)
+        reductions, unreached = oracles.reductions(*curves)
         result = sample_efficiency(*curves)
         assert result.levels["reduction"].tolist() == pytest.approx(reductions)
         assert result.unreached == unreached

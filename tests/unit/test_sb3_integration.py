@@ -26,7 +26,7 @@ from rl_influence.ppo.learner import Learner
 from rl_influence.ppo.networks import make_policy
 from rl_influence.ppo.records import Records
 from rl_influence.selection import Selection, drop_most_negative, score
-from sb3_models import Toy, by_record, collected, gradient
+from sb3_models import by_record, collected, gradient
 
 NAMES = {  # ours -> Stable-Baselines3's
     "policy_net.0": "mlp_extractor.policy_net.0",
@@ -171,9 +171,10 @@ def test_training_can_be_repeated():
     assert torch.equal(*weights)
 
 
-def test_full_tracin_follows_the_steps_of_train():
-    scored, plain = collected(n_steps=48, batch_size=16), collected(n_steps=48, batch_size=16)
-    twin = collected(n_steps=48, batch_size=16)
+@pytest.mark.parametrize("settings", [{}, {"clip_range": 0.01, "normalize_advantage": False, "learning_rate": 0.01}])
+def test_full_tracin_follows_the_steps_of_train(settings):
+    scored, plain, twin = (collected(n_steps=48, batch_size=16, **settings) for _ in range(3))
+    clip_range, clipped = settings.get("clip_range", 0.2), 0
     np.random.seed(3)
     records, scores = train_and_score(scored)
     np.random.seed(3)
@@ -191,15 +192,19 @@ def test_full_tracin_follows_the_steps_of_train():
         for batch in (order[:16], order[16:32], order[32:]):
             values, log_probs, _ = policy.evaluate_actions(observations, actions)
             direction = gradient((log_probs * advantages).mean(), parameters)
-            a = (advantages[batch] - advantages[batch].mean()) / (advantages[batch].std() + 1e-8)
+            a = advantages[batch]
+            if twin.normalize_advantage:
+                a = (a - a.mean()) / (a.std() + 1e-8)
             ratio = (log_probs[batch] - old[batch]).exp()
-            objective = torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a)
+            objective = torch.min(ratio * a, ratio.clamp(1 - clip_range, 1 + clip_range) * a)
+            clipped += int((objective < ratio * a).sum())
             expected[batch] += [float(gradient(value, parameters) @ direction) for value in objective]
             value_loss = torch.nn.functional.mse_loss(values.flatten()[batch], torch.from_numpy(records.returns[batch]))
             policy.optimizer.zero_grad()
             (-objective.mean() + 0.5 * value_loss).backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
             policy.optimizer.step()
+    assert clipped > 0 or not settings
     np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
@@ -255,11 +260,3 @@ def test_the_missing_extra_is_named():
     assert result.stderr.splitlines()[-1] == (
         "ImportError: rl_influence.integrations.sb3 needs Stable-Baselines3: in the clone, pip install '.[sb3]'"
     )
-
-
-def test_binary_actions_train():
-    model = InfluenceFilteredPPO(
-        "MlpPolicy", Toy(actions=gym.spaces.MultiBinary(3)), n_steps=64, batch_size=16, n_epochs=1, device="cpu"
-    )
-    model.learn(64)
-    assert model.num_timesteps == 64

@@ -242,15 +242,19 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_tracin_is_the_sum_over_the_steps_of_the_redone_round(folder):
-    snapshot = snapshots.load(folder, 1)
-    kept = np.arange(0, 128, 3)
+@pytest.mark.parametrize("settings", [{}, {"clip_range": 0.001, "normalize_advantage": False, "learning_rate": 1.0}])
+def test_tracin_is_the_sum_over_the_steps_of_the_redone_round(settings, tmp_path):
+    spec, kept, clipped = make_spec(**settings), np.arange(0, 128, 3), 0
+    training.take_snapshots(spec, [1], tmp_path, log=quiet)
+    snapshot = snapshots.load(tmp_path, 1)
     learner, records, expected = snapshot.learner(), snapshot.records, np.zeros(128)
+    low, high = 1 - spec.ppo.clip_range, 1 + spec.ppo.clip_range
     order = seeding.generator(3, "minibatches", 1)
     for _ in range(2):
         batch = order.permutation(kept)[:32]  # of 43 records: the short second mini-batch is left out
         a = records.advantages[batch]
-        a = (a - a.mean()) / (a.std(ddof=1) + 1e-8)
+        if spec.ppo.normalize_advantage:
+            a = (a - a.mean()) / (a.std(ddof=1) + 1e-8)
         actor = [p for name, p in learner.policy.named_parameters() if "value" not in name]
 
         def gradient(value, actor=actor):
@@ -261,9 +265,11 @@ def test_tracin_is_the_sum_over_the_steps_of_the_redone_round(folder):
         direction = gradient((log_probs * torch.from_numpy(records.advantages)).mean())
         for row, i in enumerate(batch):
             ratio = (log_probs[i] - float(records.log_probs[i])).exp()
-            objective = torch.min(ratio * float(a[row]), ratio.clamp(0.8, 1.2) * float(a[row]))
+            objective = torch.min(ratio * float(a[row]), ratio.clamp(low, high) * float(a[row]))
+            clipped += objective.item() < ratio.item() * float(a[row]) - 1e-9
             expected[i] += float(gradient(objective) @ direction)
         learner.update(records, [batch])
+    assert clipped > 0 or not settings
     scores = snapshot.tracin(kept=kept)
     np.testing.assert_allclose(scores, expected, rtol=2e-4, atol=2e-6 * np.abs(expected).max())
     assert (scores[np.setdiff1d(np.arange(128), kept)] == 0).all()

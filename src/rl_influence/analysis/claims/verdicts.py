@@ -15,7 +15,6 @@ from .models import CheckConfig, ClaimConfig
 VERDICTS = ("replicated", "partly", "not replicated", "undecided", "incomplete", "not run", "not applicable")
 OUTCOMES = ("holds", "fails", "undecided", "incomplete", "not run", "not applicable")
 OPEN = ("incomplete", "not run")  # runs that are missing could change them
-WORST_TO_BEST = ("not replicated", "undecided", "partly", "replicated")
 Counts = Literal["yes", "undecided", "no"]
 
 
