@@ -71,6 +71,23 @@ def test_a_round_is_the_oracles(make_spec, whiten):
     assert row["displacement"] == pytest.approx(displacement)
 
 
+def test_the_kl_is_none_at_the_start_and_nothing_is_won_by_an_end_token_that_may_not_come(make_spec):
+    trainer = Trainer(make_spec(generation={"new_tokens": [9, 9], "min_new_tokens": 6}))
+    policy = trainer.policy
+    batch = trainer.judge(trainer.prompts["train"] * 4, seeding.generator(0, "actions"), again=True)
+    assert float(rewards.sequence_kl(batch).abs().max()) < 1e-9
+    with torch.no_grad():
+        base = policy.model.get_base_model()
+        kept = base.lm_head.weight[policy.end_token].clone()
+        base.lm_head.weight[policy.end_token] = 10 * base.lm_head.weight[1]
+        changed = (policy(batch)[0] - batch.log_probs).abs().amax(0)
+        base.lm_head.weight[policy.end_token] = kept
+    assert float(changed[:6].max()) < 1e-12 and float(changed[6:].max()) > 1e-3
+    moved(trainer)
+    kl = rewards.sequence_kl(trainer.judge(trainer.prompts["train"] * 4, seeding.generator(1, "actions"), again=True))
+    assert float(kl.mean()) > 2 * float(kl.std()) / math.sqrt(len(kl))
+
+
 @pytest.mark.parametrize("value_coef", [0.0, 0.1])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("backend", ["jvp", "ghost", "per_record"])
