@@ -73,7 +73,7 @@ def full_grid() -> Iterator[Figure]:
         config = Config(root / "config/full.yaml")
         plan = snakemake(root, "--dry-run")
         detail = f"{len(config.runs)} runs to train; {plan.cpu_s:.1f} s of CPU"
-        yield Figure("full_grid_plan", plan.clock_s, "s", "<=", 20, detail)
+        yield Figure("full_grid_plan", plan.clock_s, "s", "<=", 12, detail)
         write_synthetic_study(root, config)
         drawn = snakemake(root, "--snakefile", "workflow/figures.smk")
         rounds = sum(run.spec.rounds for run in config.runs)

@@ -49,7 +49,28 @@ def write_synthetic_study(root, config: Config, *, skip=lambda run: False, curve
             folder = Path(root) / store.run_directory(config.study, run)
             write_run(folder, run, (curve or logistic)(run), step and step(run))
             folders.append(folder)
+    write_timings(root, config)
     return folders
+
+
+def write_timings(root, config: Config) -> None:
+    """PPO and every IIF timed in turn: the seconds of `write_run`, the same in both repeats."""
+    rows = []
+    for environment, method in dict.fromkeys((run.environment, run.method) for run in config.runs):
+        spec = config.resolve(environment, method, seed=0)
+        if spec.selection.kind in ("all", "influence"):
+            seconds = dict(zip(columns.PHASES, phases(spec), strict=True))
+            rows += [{"environment": environment, "method": method, "repeat": r, "round": 1} | seconds for r in (0, 1)]
+    path = Path(root) / "results" / config.study / "timings" / "timings.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+def phases(spec) -> tuple[float, float, float]:
+    """Seconds of sampling, influence and optimisation in a round."""
+    kept = round(spec.ppo.n_steps * (1 - 0.5 * spec.drop_fraction))
+    influence_s = 0.01 if spec.selection.kind == "influence" else 0.0
+    return 0.1, influence_s, round(0.3 * (0.5 + 0.5 * kept / spec.ppo.n_steps), 6)
 
 
 @functools.cache
@@ -63,7 +84,6 @@ def write_run(folder: Path, run: Run, returns, steps=None) -> None:
     """One run's files."""
     spec, n = run.spec, run.spec.ppo.n_steps
     kept = round(n * (1 - 0.5 * spec.drop_fraction))
-    speed = 0.5 + 0.5 * kept / n
     curve, timing = [",".join(columns.CURVE_COLUMNS)], [",".join(columns.TIMING_COLUMNS)]
     for k, value in enumerate(returns):
         evaluated = k % spec.evaluation.every == 0 or k == spec.rounds
@@ -71,8 +91,7 @@ def write_run(folder: Path, run: Run, returns, steps=None) -> None:
         shown = f"{float(value)},{se}" if evaluated else ","
         updates = spec.ppo.n_epochs * (kept // spec.ppo.batch_size)
         curve.append(f"{k},{k * n},{shown},{kept if k else 0},{updates if k else 0}")
-        influence_s = 0.01 if spec.selection.kind == "influence" else 0.0
-        timing.append(f"{k},0.1,{influence_s},{0.3 * speed:.6f},0.02" if k else "0,0.0,0.0,0.0,0.02")
+        timing.append(",".join(map(str, [k, *(phases(spec) if k else (0.0, 0.0, 0.0)), 0.02])))
     folder.mkdir(parents=True, exist_ok=True)
     files = {"curve.csv": "\n".join(curve) + "\n", "timing.csv": "\n".join(timing) + "\n"}
     if steps is not None:

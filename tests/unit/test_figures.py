@@ -53,14 +53,14 @@ IIF, PPO, RANDOM = (style.STYLES[name][0] for name in ("iif", "ppo", "random"))
 
 def files_of(name, root):
     """The tables that a figure reads, and the list of runs: name -> file."""
-    return {t: root / TABLES[t].folder / f"{t}.csv" for t in (*figures.FIGURES[name].reads, "runs")}
+    return {t: root / "tables" / f"{t}.csv" for t in (*figures.FIGURES[name].reads, "runs")}
 
 
 def tables_of(config, root, **arguments):
     write_synthetic_study(root, config, **arguments)
     tables = make_tables(load_study(config, root), TABLES, load_reported(CATALOGUE))
     for name, table in tables.items():
-        write_table(table, root / TABLES[name].folder / f"{name}.csv")
+        write_table(table, root / "tables" / f"{name}.csv")
     return tables
 
 

@@ -20,7 +20,7 @@ from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
-from rl_influence.publish.report import FOLDERS, markdown, render, write_report
+from rl_influence.publish.report import markdown, render, write_report
 from rl_influence.publish.tables import SHOWN, readable
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError, Results, run_directory
@@ -41,13 +41,13 @@ def build(root: Path, **study) -> Config:
     shutil.copytree(root / run_directory("made_up", config.runs[0]), root / OLD)
     tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
     for name, table in tables.items():
-        write_table(table, root / "results/made_up" / TABLES[name].folder / f"{name}.csv")
+        write_table(table, root / "results/made_up" / "tables" / f"{name}.csv")
     for name, table in judge_study(load_claims(CATALOGUE), config, tables).items():
         write_table(table, root / "results/made_up/tables" / f"{name}.csv")
     drawn = root / "paper_figures/made_up"
     for name in FIGURES:
         reads = [*figures.FIGURES[name].reads, "runs"]
-        paths = {table: root / "results/made_up" / FOLDERS[table] / f"{table}.csv" for table in reads}
+        paths = {table: root / "results/made_up/tables" / f"{table}.csv" for table in reads}
         figures.draw(name, paths, drawn / f"{name}.pdf", drawn / f"{name}.png", config)
     shutil.copytree(REPOSITORY / "docs", root / "docs")
     return config

@@ -63,7 +63,7 @@ for analysis in STUDY.analyses:
     folder = FOLDERS.locate(STUDY.study, analysis.run).as_posix()
     SNAPSHOT_ROUNDS[folder] = sorted({*analysis.rounds, *SNAPSHOT_ROUNDS.get(folder, [])})
 
-CURVE_TABLES = {name: f"{RESULTS}/{table.folder}/{name}.csv" for name, table in TABLE_MAKERS.items()}
+CURVE_TABLES = {name: f"{RESULTS}/tables/{name}.csv" for name in TABLE_MAKERS}
 ANALYSIS_TABLES = {name: f"{RESULTS}/tables/{name}.csv" for name in study_tables(STUDY)}
 CLAIMS = {name: f"{RESULTS}/tables/{name}.csv" for name in CLAIM_TABLES}
 TIMINGS = f"{RESULTS}/timings/timings.csv"

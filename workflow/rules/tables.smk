@@ -4,6 +4,7 @@
 rule tables:
     input:
         runs=manifests(RUNS),
+        timings=MEASURED.values(),
         catalogue=CATALOGUE,
     output:
         **updated(CURVE_TABLES),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.config import Config, ConfigError, SelectionConfig
-from rl_influence.runs.columns import CURVE_COLUMNS, DIAGNOSTICS_COLUMNS, TIMING_COLUMNS
+from rl_influence.runs.columns import CURVE_COLUMNS, DIAGNOSTICS_COLUMNS, PHASES
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
 from rl_influence.runs.store import Found, Results
 
@@ -28,11 +28,12 @@ class StudyCurves:
     Attributes:
         config: the study's configuration.
         curves: one row per run and round: environment, method (categories in the study's order), seed, then the columns
-            of curve.csv and timing.csv; sorted by run and round.
+            of curve.csv; sorted by run and round.
         runs: one row per expected run: environment, method, seed, fingerprint, reason (empty: the run is in `curves`),
             and what its manifest says of code and packages.
         missing: what there is of the expected runs that are not in `curves`.
         diagnostics: environment, method, seed, then the columns of diagnostics.csv, of the runs that have one.
+        timings: rounds that were timed in turn, in one process (runs/timings.py); empty where none were.
     """
 
     config: Config
@@ -40,20 +41,21 @@ class StudyCurves:
     runs: pd.DataFrame
     missing: tuple[Found, ...]
     diagnostics: pd.DataFrame
+    timings: pd.DataFrame
 
 
 def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     """All runs that `config` expects; `root` is the folder that holds `results/`."""
     results = Results(root)
     rows, missing, sizes, seen = [], [], [], []
-    columns = {name: [] for name in (*CURVE_COLUMNS, *TIMING_COLUMNS[1:])}
+    columns = {name: [] for name in CURVE_COLUMNS}
     for run in config.runs:
         row = {"environment": run.environment, "method": run.method, "seed": run.seed}
         row |= {"fingerprint": fingerprint(run.spec), **dict.fromkeys(("reason", "code", *VERSIONS), "")}
         found = results.find(config.study, run)
         if found.result:
-            for name, values in found.result.columns.items():
-                columns[name] += values
+            for name, values in columns.items():
+                values += found.result.columns[name]
             rounds, manifest = found.result.diagnostics(), found.result.manifest
             seen += [pd.DataFrame(dict(zip(KEY, row.values(), strict=False)) | rounds)] if rounds else []
             row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | versions(manifest)
@@ -69,7 +71,13 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
     runs = runs.sort_values(KEY, ignore_index=True)
     observed = pd.concat(seen, ignore_index=True) if seen else pd.DataFrame(columns=[*KEY, *DIAGNOSTICS_COLUMNS])
-    return StudyCurves(config, curves, runs, tuple(missing), observed)
+    return StudyCurves(config, curves, runs, tuple(missing), observed, timings(config, root))
+
+
+def timings(config: Config, root: str | Path = ".") -> pd.DataFrame:
+    """The study's timed rounds, a row each: environment, method, repeat, round, and CPU seconds by phase."""
+    path = Path(root) / "results" / config.study / "timings" / "timings.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["environment", "method", "repeat", *PHASES])
 
 
 def runs_behind(runs: pd.DataFrame, study: str) -> str:

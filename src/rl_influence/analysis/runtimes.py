@@ -1,4 +1,8 @@
-"""Runtimes by phase, and RT_peak (Table 5)."""
+"""Runtimes by phase, and RT_peak (Table 5).
+
+Seconds are those of rounds that PPO and IIF took in turn, in one process of one version of the code (runs/timings.py);
+rounds are those of the runs. What a run's own `timing.csv` says depends on day, machine and code, and is not compared.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config, ConfigError, RunSpec, choose
+from rl_influence.runs.columns import PHASES
 
-from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, paper_id, reference_method
-from .groups import Rounds, expected_seeds, paper_columns, rounds_by_run
+from .curves import KEY, StudyCurves, chosen_iif, environments_of, paper_id, reference_method
+from .groups import expected_seeds, paper_columns, returns_by_run
 from .reported import Reported
 from .sample_efficiency import time_efficiency
 from .statistics import columns_of, mean_columns
 
 TOTALS = {"": ["influence_s", "optimise_s"], "_with_sampling": ["influence_s", "optimise_s", "sampling_s"]}
-PHASES = ["sampling_s", "influence_s", "optimise_s", "evaluate_s"]
 RUNTIMES = [*KEY, *PHASES]
 RUNTIMES += [name for suffix in TOTALS for name in (f"total{suffix}_s", f"matching_peak{suffix}_s", f"rt_peak{suffix}")]
 RUNTIMES += ["peak_reached"]
@@ -55,28 +59,32 @@ def timed(config: Config) -> dict[str, dict[str, RunSpec]]:
 
 
 def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
-    """CPU seconds of each run by phase (mean per round), totals, and RT_peak against standard PPO of the same seed.
+    """CPU seconds of a round by phase, totals, and RT_peak against standard PPO of the same seed, of what was timed.
+
+    The run of a seed has the mean round of one repeat of the timings, the same for PPO and the method: the one of the
+    seed's number modulo the number of repeats.
 
     total_s and rt_peak count influence and optimisation, as the paper does; *_with_sampling adds environment sampling.
     matching_peak_s is the time after which the method reaches standard PPO's maximum (or all of its time, if it never
     does: peak_reached is false and rt_peak a bound).
     """
-    runs, reference = rounds_by_run(study), reference_method(study.config)
+    runs, reference = returns_by_run(study), reference_method(study.config)
+    timed = study.timings.groupby(["environment", "method", "repeat"])[[*PHASES]].mean()
+    repeats = study.timings["repeat"].nunique()
     rows = []
-    for (environment, method, seed), run in runs.items():
-        row = {"environment": environment, "method": method, "seed": seed}
-        row |= {name: run[name][1:].mean() for name in PHASES}  # round 0 is the untrained policy
+    for (environment, method, seed), returns in runs.items():
+        if (environment, method) not in timed.index.droplevel("repeat"):
+            continue
+        rounds = np.arange(len(returns))
+        own = timed.loc[environment, method, seed % repeats]
+        row = {"environment": environment, "method": method, "seed": seed} | own.to_dict()
         standard = runs.get((environment, reference, seed)) if method != reference else None
         row["peak_reached"] = pd.NA
         for suffix, phases in TOTALS.items():
-            row[f"total{suffix}_s"] = _seconds(run, phases)[-1]
+            row[f"total{suffix}_s"] = rounds[-1] * own[phases].sum()
             if standard is not None:
-                result = time_efficiency(
-                    standard["test_return"],
-                    run["test_return"],
-                    _seconds(standard, phases),
-                    _seconds(run, phases),
-                )
+                of_ppo = timed.loc[environment, reference, seed % repeats][phases].sum()
+                result = time_efficiency(standard, returns, rounds * of_ppo, rounds * own[phases].sum())
                 row |= {f"matching_peak{suffix}_s": result.method_s, f"rt_peak{suffix}": result.rt_peak}
                 row["peak_reached"] = result.reached
         rows.append(row)
@@ -84,9 +92,12 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
 
 
 def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
-    """Means over seeds of `runtimes_per_seed`, with the paper's RT_peak (Figure 6b, Table 3)."""
+    """Means over seeds of `runtimes_per_seed`, of what was timed, with the paper's RT_peak (Figure 6b, Table 3)."""
     rows = []
+    timed = set(study.timings[["environment", "method"]].itertuples(index=False, name=None))
     for (environment, method), expected in expected_seeds(study).items():
+        if (environment, method) not in timed:
+            continue
         mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
         row = {"environment": environment, "method": method, "n": len(mine), "expected": expected}
         for name in RUNTIMES[3:-1]:
@@ -110,7 +121,7 @@ def table_5(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> p
     rows = []
     for environment in environments_of(config):
         method = chosen_iif(config, environment)
-        if (environment, method) not in expected or environment in adam_variants(config):
+        if (environment, method) not in expected or environment not in set(study.timings["environment"]):
             continue
         frames = {
             who: per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == name)]
@@ -143,8 +154,3 @@ def table_5(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> p
             )
     columns = ["environment", "method", "quantity", "unit", "n", "expected", *columns_of("value"), "peak_unreached"]
     return pd.DataFrame(rows, columns=[*columns, "paper_value", "paper_value_spread"])
-
-
-def _seconds(run: Rounds, phases: list[str]) -> np.ndarray:
-    """Cumulative seconds of these phases, by round."""
-    return np.cumsum(sum(run[name] for name in phases))

@@ -2,8 +2,7 @@
 
 Sample efficiency, returns and probabilities are fractions or returns as they are (percent only in LaTeX and figures);
 columns that end in _s are seconds. The same runs give the same bytes: order follows the configuration, floats have six
-significant digits, or twelve where verdicts are computed from them. Tables made of runtimes lie in a folder of their
-own, since no two runs take the same time.
+significant digits, or twelve where verdicts are computed from them. Times come from rounds that were timed in turn.
 
 `n` counts the seeds behind a number and `expected` those that the study's grid asks for. Published numbers stand beside
 ours in columns named paper_*, and nothing is computed from them.
@@ -52,7 +51,6 @@ class Table:
 
     make: Callable[..., pd.DataFrame]
     needs: tuple[str, ...]
-    folder: str = "tables"
     digits: int = 6
 
 
@@ -79,9 +77,9 @@ TABLES: dict[str, Table] = {
     "heuristics": Table(heuristics, ("study",)),
     "runs": Table(runs, ("study",)),
     "missing_runs": Table(missing_runs, ("study",)),
-    "runtimes_per_seed": Table(runtimes.runtimes_per_seed, ("study",), "runtimes"),
-    "runtimes": Table(runtimes.runtimes, ("runtimes_per_seed", "study", "reported"), "runtimes"),
-    "table_5": Table(runtimes.table_5, ("runtimes_per_seed", "study", "reported"), "runtimes"),
+    "runtimes_per_seed": Table(runtimes.runtimes_per_seed, ("study",)),
+    "runtimes": Table(runtimes.runtimes, ("runtimes_per_seed", "study", "reported")),
+    "table_5": Table(runtimes.table_5, ("runtimes_per_seed", "study", "reported")),
 }
 
 

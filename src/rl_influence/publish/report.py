@@ -23,7 +23,7 @@ from markupsafe import Markup
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, MARKS, VERDICTS, number_text
 from rl_influence.analysis.curves import VERSIONS, runs_behind
-from rl_influence.analysis.registry import ANALYSIS_OF, LISTS, study_tables
+from rl_influence.analysis.registry import study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES
@@ -35,10 +35,6 @@ from rl_influence.runs.provenance import package_versions
 from rl_influence.runs.store import ResultError, Results
 
 TEMPLATES = Path(__file__).parent / "templates"
-FOLDERS = (  # table -> its folder
-    {name: table.folder for name, table in TABLES.items()}
-    | dict.fromkeys((*CLAIM_TABLES, *ANALYSIS_OF, *LISTS), "tables")
-)
 
 
 def write_report(config: Config, output: str | Path, root: str | Path = ".", source: str | Path | None = None) -> None:
@@ -198,7 +194,7 @@ def _tables(config: Config, root: Path) -> dict[str, pd.DataFrame]:
     names = [name for name in [*SHOWN, "runs", "missing_runs", "missing_analyses"] if name in there]
     tables = {}
     for name in dict.fromkeys([*names, *CLAIM_TABLES]):
-        path = root / "results" / config.study / FOLDERS[name] / f"{name}.csv"
+        path = root / "results" / config.study / f"tables/{name}.csv"
         try:
             tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
         except (OSError, ValueError) as error:
@@ -216,8 +212,8 @@ def _sources(names: Iterable[str], config: Config, root: Path) -> str:
     """Which tables, with the first digits of their checksums."""
     parts = []
     for name in names:
-        path = root / "results" / config.study / FOLDERS[name] / f"{name}.csv"
-        parts.append(f"{FOLDERS[name]}/{name}.csv ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})")
+        path = root / "results" / config.study / f"tables/{name}.csv"
+        parts.append(f"tables/{name}.csv ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})")
     return f"From {', '.join(parts)}."
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from rl_influence.config import RunSpec
 
 CURVE_COLUMNS = ("round", "env_steps", "test_return", "test_return_se", "records_kept", "updates")
-TIMING_COLUMNS = ("round", "sampling_s", "influence_s", "optimise_s", "evaluate_s")
+PHASES = ("sampling_s", "influence_s", "optimise_s")  # CPU seconds of a round of training
+TIMING_COLUMNS = ("round", *PHASES, "evaluate_s")
 DIAGNOSTICS_COLUMNS = (
     *("round", "episodes", "train_return", "train_length", "approx_kl", "clip_fraction", "entropy"),
     *("explained_variance", "policy_loss", "value_loss", "grad_norm", "grad_clipped_share", "displacement"),

@@ -12,12 +12,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rl_influence.config import RunSpec
+from rl_influence.runs.columns import PHASES
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import code_fingerprint, processor
 from rl_influence.runs.trainer import Clock, Trainer
 
 REPEATS, ROUNDS = 5, 3
-PHASES = ("sampling_s", "influence_s", "optimise_s")
 
 
 def time_methods(
