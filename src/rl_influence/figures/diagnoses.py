@@ -69,7 +69,7 @@ def draw_ranks(errors: Axes, products: Axes, tables: dict, condition: tuple[str,
     first, *_, worst = exact.sort_values("first_rank")["error"]
     errors.set_title(f"bottom / top = {worst / first:.2f}" if first else "", fontsize=style.SMALL, pad=3)
     summary = panels.rows_of(tables["diagnosis_summary"], condition)
-    row = summary[(summary["round"] == round) & (summary["source"] == "exact")].iloc[0]
+    row = summary[(summary["round"] == k) & (summary["source"] == "exact")].iloc[0]
     wrong = {"color": style.NEGATIVE} if row["spearman_product_high"] < 0 else {}
     products.set_title(f"\u03c1 = {interval_text(row, 'spearman_product')}", fontsize=style.SMALL, pad=3, **wrong)
 
