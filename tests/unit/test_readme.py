@@ -11,7 +11,7 @@ import pytest
 
 from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.readme import BLOCKS, PAGES, render
-from rl_influence.publish.results_page import table
+from rl_influence.publish.results_page import spent, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +59,15 @@ def test_every_block_is_made_and_none_is_unknown(root):
     for wrong in (whole.replace("<!-- claims -->", "<!-- clams -->"), whole.partition("<!-- end -->")[2]):
         with pytest.raises(ValueError, match="the page has the blocks"):
             render(wrong, BLOCKS, ledger)
+
+
+def test_cpu_hours_are_those_of_the_runs_that_are_there(root):
+    for number in (1, 2):
+        folder = root / f"results/paper/runs/frozenlake/ppo/seed{number}-00000000"
+        folder.mkdir(parents=True)
+        (folder / "timing.csv").write_text("round,sampling_s,optimise_s\n0,0.0,360.0\n1,1800.0,3240.0\n")
+    assert "In all 2 runs and 3.0 CPU hours." in (text := spent(Ledger(root)))
+    assert re.search(r"\| paper +\| FrozenLake +\| 2 +\| 3\.0 +\|", text)
 
 
 def test_a_cell_may_hold_a_bar():

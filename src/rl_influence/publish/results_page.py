@@ -199,7 +199,23 @@ def multiplicity(ledger: Ledger) -> str:
     return f"{table(rows)}\n\nOver all claims: {checks} checks, of which {false:.1f} hold by chance if nothing is true."
 
 
+def spent(ledger: Ledger) -> str:
+    """CPU hours of the runs that are there, all phases, from their own `timing.csv`."""
+    rows = []
+    for folder in sorted((ledger.root / "results").glob("*/runs/*")):
+        seconds = [pd.read_csv(path).drop(columns="round").sum(axis=None) for path in folder.rglob("timing.csv")]
+        name = folder.name
+        label = ledger.config.environments[name].label if name in ledger.config.environments else name
+        rows.append(
+            {"study": folder.parts[-3], "environment": label, "runs": len(seconds), "hours": sum(seconds) / 3600}
+        )
+    frame = pd.DataFrame(rows)
+    whole = f"In all {len(frame) and frame['runs'].sum()} runs and {frame['hours'].sum():.1f} CPU hours."
+    cells = frame.assign(hours=frame["hours"].map("{:.1f}".format)).rename(columns={"hours": "CPU hours"})
+    return f"{whole}\n\n{table(cells.to_dict('records'))}"
+
+
 BLOCKS = {
     make.__name__: make
-    for make in (claims_in_full, controls, levels, heuristics, faithfulness, null_values, power, multiplicity)
+    for make in (claims_in_full, controls, levels, heuristics, faithfulness, null_values, power, multiplicity, spent)
 }
