@@ -120,16 +120,8 @@ class EvaluationConfig(Closed):
     source: Text | None = Field(None, description="prompts of their own, as in prompts.source; null: the test prompts")
 
 
-class MethodConfig(Closed):
-    """What a method changes of the study's settings."""
-
-    label: Text
-    selection: dict[str, Any] = Field(default_factory=dict)
-    ppo: dict[str, Any] = Field(default_factory=dict)
-
-
-class RunSpec(Closed):
-    """Everything that decides a run's numbers."""
+class Settings(Closed):
+    """What a study and its runs have in common."""
 
     model: ModelConfig
     adapter: AdapterConfig = Field(default_factory=AdapterConfig)
@@ -140,6 +132,19 @@ class RunSpec(Closed):
     selection: SelectionConfig = Field(default_factory=SelectionConfig)
     evaluation: EvaluationConfig
     rounds: Count
+
+
+class MethodConfig(Closed):
+    """What a method changes of the study's settings."""
+
+    label: Text
+    selection: dict[str, Any] = Field(default_factory=dict)
+    ppo: dict[str, Any] = Field(default_factory=dict)
+
+
+class RunSpec(Settings):
+    """Everything that decides a run's numbers."""
+
     seed: Seed
 
     @property
@@ -153,20 +158,11 @@ class RunSpec(Closed):
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-class Study(Closed):
+class Study(Settings):
     """A file `config/rlhf_*.yaml`."""
 
     study: Identifier
     label: Text
-    model: ModelConfig
-    adapter: AdapterConfig = Field(default_factory=AdapterConfig)
-    prompts: PromptConfig = Field(default_factory=PromptConfig)
-    generation: GenerationConfig = Field(default_factory=GenerationConfig)
-    reward: DetectorConfig
-    ppo: PPOConfig = Field(default_factory=PPOConfig)
-    selection: SelectionConfig = Field(default_factory=SelectionConfig)
-    evaluation: EvaluationConfig
-    rounds: Count
     seeds: tuple[Seed, ...] = Field(min_length=1)
     methods: dict[Identifier, MethodConfig] = Field(min_length=1)
 
