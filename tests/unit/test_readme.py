@@ -11,7 +11,7 @@ import pytest
 
 from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.readme import BLOCKS, PAGES, render
-from rl_influence.publish.results_page import spent, table
+from rl_influence.publish.results_page import failures, spent, table, undecided
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +59,15 @@ def test_every_block_is_made_and_none_is_unknown(root):
     for wrong in (whole.replace("<!-- claims -->", "<!-- clams -->"), whole.partition("<!-- end -->")[2]):
         with pytest.raises(ValueError, match="the page has the blocks"):
             render(wrong, BLOCKS, ledger)
+
+
+def test_what_fails_and_what_is_undecided_is_listed_once(root):
+    ledger = Ledger(root)
+    counting = ledger.checks[~ledger.checks["role"].isin(["beside", "requires"])]
+    for make, outcome in ((failures, "fails"), (undecided, "undecided")):
+        lines = make(ledger).splitlines()[2:]
+        assert len(lines) == (counting["outcome"] == outcome).sum() > 0
+        assert len(set(lines)) == len(lines)
 
 
 def test_cpu_hours_are_those_of_the_runs_that_are_there(root):

@@ -199,6 +199,58 @@ def multiplicity(ledger: Ledger) -> str:
     return f"{table(rows)}\n\nOver all claims: {checks} checks, of which {false:.1f} hold by chance if nothing is true."
 
 
+def episodic(ledger: Ledger) -> str:
+    """SE_ave of exact curves, and of the same curves as the paper's test episodes would have shown them."""
+    parts = []
+    for study, frame in _each(ledger, "episodic_efficiency"):
+        rows = [
+            {
+                "environment": _labels(ledger)[row["environment"]],
+                "method": ledger.config.methods[row["method"]].label,
+                "n": row["n"],
+                "SE_ave, exact": number(row["exact_se_ave"], percent=True),
+                f"SE_ave, {row['episodes']:,} episodes": _spread(row, "se_ave", percent=True),
+            }
+            for row in frame.to_dict("records")
+        ]
+        parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
+    return "\n".join(parts)
+
+
+def failures(ledger: Ledger) -> str:
+    """Checks that fail: what was to be seen, and what was."""
+    return table([_check(row) for row in _counting(ledger, "fails")])
+
+
+def undecided(ledger: Ledger) -> str:
+    """Checks that the seeds that are there do not decide, and how many would (see `power`)."""
+    power = {
+        (study, *row[:4]): row[4:]
+        for study in ledger.studies
+        for row in read_table(ledger.tables(study) / "claims_power.csv")[[*CHECK, *SEEDS]]
+        .fillna({"case": ""})
+        .itertuples(index=False, name=None)
+    }
+    rows = []
+    for row in _counting(ledger, "undecided"):
+        seeds = power.get((row["study"], *(row[name] for name in CHECK)), (float("nan"),) * len(SEEDS))
+        cells = ("–" if pd.isna(n) else f"{n:.0f}" for n in seeds)
+        rows.append(_check(row) | dict(zip(SEEDS.values(), cells, strict=True)))
+    return table(rows)
+
+
+CHECK = ["claim", "environment", "case", "check"]
+
+
+def _counting(ledger: Ledger, outcome: str) -> list[dict]:
+    rows = [row for claim in _numbers(ledger) for row in ledger.of(claim, outcome=outcome)]
+    return [row for row in rows if row["role"] not in ("beside", "requires")]
+
+
+def _check(row: dict) -> dict:
+    return {"claim": row["claim"], "environment": row["label"], "check": row["check"], "ours": row["text"]}
+
+
 def spent(ledger: Ledger) -> str:
     """CPU hours of the runs that are there, all phases, from their own `timing.csv`."""
     rows = []
@@ -217,5 +269,8 @@ def spent(ledger: Ledger) -> str:
 
 BLOCKS = {
     make.__name__: make
-    for make in (claims_in_full, controls, levels, heuristics, faithfulness, null_values, power, multiplicity, spent)
+    for make in (
+        *(claims_in_full, failures, undecided, controls, levels, heuristics, faithfulness),
+        *(episodic, null_values, power, multiplicity, spent),
+    )
 }
