@@ -129,6 +129,7 @@ def test_a_new_inference_sees_the_new_weights():
 
 def test_what_is_worth_remembering():
     assert is_repeatable(np.asarray(3)) and is_repeatable(np.zeros((7, 7, 3), np.uint8))
+    assert is_repeatable(np.zeros(1024, np.uint8)) and not is_repeatable(np.zeros(1025, np.uint8))
     assert not is_repeatable(np.zeros(4, np.float32)) and not is_repeatable(np.zeros((4, 84, 84), np.uint8))
 
 

@@ -12,7 +12,7 @@ import oracles
 from rl_influence.config import PPOConfig
 from rl_influence.ppo import learner as learners
 from rl_influence.ppo.kernels import ByHand, FlatParameters, Network, is_supported, log_prob_gradient, log_softmax
-from rl_influence.ppo.learner import Autograd, Learner
+from rl_influence.ppo.learner import Autograd, Learner, compare
 from rl_influence.ppo.networks import ActorCritic, Body, Flatten, LogStd, ScaledImage, make_policy
 from rl_influence.ppo.objective import Batch, ClippedPPO, PolicyGradient
 from rl_influence.ppo.records import Records, TrainingError
@@ -337,6 +337,20 @@ def test_rounding_is_not_taken_for_a_mistake(scale):
                 learner.update(records, [np.random.default_rng(seed).permutation(256)])
             except TrainingError as error:
                 assert "not finite" in str(error)
+
+
+def test_what_is_small_beside_the_largest_gradient_is_compared_with_that():
+    """A critic that hardly counts: its gradients, 1e-9 long, may be off by 1e-5 of the actor's and by no more."""
+    learner, records = learner_and_records(value_coef=1e-9)
+    objective, policy, indices = learner.objective, learner.policy, np.arange(64)
+    found = {name: np.empty(tuple(p.shape), np.float32) for name, p in policy.named_parameters()}
+    Autograd(objective, policy, records, found)(indices)
+    largest, right = max(map(np.linalg.norm, found.values())), found["value_head.bias"][0]
+    found["value_head.bias"][0] = right + 0.5e-5 * largest
+    compare(objective, policy, records, indices, found)
+    found["value_head.bias"][0] = right + 2e-5 * largest
+    with pytest.raises(TrainingError, match="gradient of value_head.bias"):
+        compare(objective, policy, records, indices, found)
 
 
 @pytest.mark.parametrize("kind", ["vector", "images"])

@@ -132,7 +132,7 @@ def test_observations_that_do_not_repeat_are_left_alone(observations):
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5])
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop"])
 def test_optimizers_are_torchs(name, max_grad_norm):
     module = torch.nn.Linear(5, 3).double()
     twin = torch.nn.Linear(5, 3).double()
@@ -140,11 +140,11 @@ def test_optimizers_are_torchs(name, max_grad_norm):
     flat = FlatParameters(module)
     config = PPOConfig(optimizer=name, learning_rate=0.01, max_grad_norm=max_grad_norm)
     ours = Optimizer(flat, config)
-    torchs = (
-        torch.optim.SGD(twin.parameters(), lr=0.01)
-        if name == "sgd"
-        else torch.optim.Adam(twin.parameters(), lr=0.01, eps=1e-5)
-    )
+    torchs = {
+        "sgd": lambda: torch.optim.SGD(twin.parameters(), lr=0.01),
+        "adam": lambda: torch.optim.Adam(twin.parameters(), lr=0.01, eps=1e-5),
+        "rmsprop": lambda: torch.optim.RMSprop(twin.parameters(), lr=0.01, alpha=0.99, eps=1e-5),
+    }[name]()
     generator = np.random.default_rng(0)
     for step in range(60):
         gradient = generator.standard_normal(18) * 10.0 ** generator.integers(-4, 1)  # clipped and not clipped
@@ -159,7 +159,7 @@ def test_optimizers_are_torchs(name, max_grad_norm):
             np.testing.assert_allclose(a.detach(), b.detach(), rtol=1e-12, atol=1e-14, err_msg=f"step {step}")
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop"])
 def test_optimizer_state_continues_exactly(name):
     def run(interrupted):
         flat = FlatParameters(torch.nn.Linear(5, 3))

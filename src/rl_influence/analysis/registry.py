@@ -86,11 +86,6 @@ def analysis_directory(study: str, analysis: Analysis) -> Path:
     return Path("results", study, "analyses", analysis.name, run.environment, run.method, folder)
 
 
-def analysis_files(name: str) -> list[str]:
-    """Names of the files that an analysis leaves in its folder."""
-    return [*(f"{table}.csv" for table in ANALYSES[name].tables), MANIFEST]
-
-
 def check_analysis(folder: Path, analysis: Analysis) -> dict:
     """An analysis' manifest, after checking that the folder holds this analysis' result and nobody changed it.
 
