@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from rl_influence.config import Config, RunSpec, parse
 from rl_influence.evaluation.returns import evaluate
-from rl_influence.runs.provenance import RESULTS_VERSION
+from rl_influence.runs.provenance import RESULTS_VERSION, processor
 from rl_influence.runs.training import Clock, Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ VALUES = ROOT / "tests/golden.json"
 REGENERATE = "regenerate: python tests/unit/test_golden.py"
 ADVICE = (
     "the numbers of a run changed; if that is meant, raise RESULTS_VERSION (or the version of the one engine or "
-    f"network that changed) in provenance.py and {REGENERATE}"
+    f"network that changed) in provenance.py and {REGENERATE}; here: numpy {np.__version__} on {processor()}"
 )
 CASES = {
     **{f"frozenlake {method}": ("frozenlake", method, {}) for method in CONFIG.methods},

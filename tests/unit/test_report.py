@@ -234,6 +234,15 @@ def test_tables_for_people():
     assert set(SHOWN) <= {*TABLES, *ANALYSIS_OF}
 
 
+def test_methods_of_one_label_keep_their_rows():
+    config = Config(CATALOGUE / "smoke.yaml")
+    names = ["ppo", "iif_p50"]
+    for name in names:
+        config.methods[name] = config.methods[name].model_copy(update={"label": "mine"})
+    frame = pd.DataFrame({"environment": "frozenlake", "method": names, "quantity": "x", "value": [1.0, 2.0]})
+    assert readable(frame, config)[["method", "value"]].to_dict("list") == {"method": ["mine"] * 2, "value": ["1", "2"]}
+
+
 def test_markdown_of_the_documents():
     text = "# Title\n\nOne `a<b` and *two*\nand **three**, [a page](other.md), [a link](https://x.y).\n\n"
     text += "## Part\n* first\n  goes on\n* second\n\n1. one\n"
