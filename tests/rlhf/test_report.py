@@ -35,8 +35,8 @@ def test_a_block_shows_what_the_tables_hold(tmp_path):
         "| IIF, f_seq | 50 % | 1.00 s (2.74) | 0.50 s | 0.25 s (2.15) | 2.00 s (40.39) | 3.25 s (45.28) | 3.75 s |"
         in text
     )
-    assert "rises by 14.1 standard errors or more in each of 2 runs" in text
-    assert "1 of 25 runs are not there yet" in text
+    assert "rises by at least 14.1 standard errors with each seed (2)" in text
+    assert "1 of 25 runs are not there yet (PPO 1)." in text
 
 
 def test_a_model_of_the_papers_shape_has_its_parameters():

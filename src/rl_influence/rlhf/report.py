@@ -55,10 +55,12 @@ def results(study: Study, root: str | Path = ".") -> str:
     if len(enough):
         lines += [
             "",
-            f"PPO's test reward rises by {enough.min():.1f} standard errors or more in each of {len(enough)} runs.",
+            f"PPO's test reward rises by at least {enough.min():.1f} standard errors with each seed ({len(enough)}).",
         ]
     if len(missing):
-        lines += ["", f"{len(missing)} of {len(study.runs())} runs are not there yet."]
+        counts = missing.groupby("method", sort=False)["seed"].count()
+        labels = ", ".join(f"{study.methods[method].label} {n}" for method, n in counts.items())
+        lines += ["", f"{len(missing)} of {len(study.runs())} runs are not there yet ({labels})."]
     return "\n".join(lines)
 
 
@@ -68,7 +70,7 @@ def _row(label: str, numbers: pd.DataFrame, side: str, shown: dict[str, tuple[st
         row = numbers.loc[number]
         half = (row[f"{side}_high"] - row[f"{side}_low"]) / 2
         spread = f" ± {half:.{decimals}f}" if np.isfinite(half) and side == "end" else ""
-        cells.append(f"{row[f'{side}_mean']:.{decimals}f}{spread}")
+        cells.append(f"{row[f'{side}_mean']:z.{decimals}f}{spread}")
     count = int(numbers["n"].max()) if side == "end" else ""
     return f"| {label} | {count} | {' | '.join(cells)} |"
 
