@@ -43,6 +43,14 @@ def test_every_name_is_found_and_described():
     assert set(named) <= {*rl_influence.__all__, "__version__", "normalize"}
 
 
+@pytest.mark.parametrize("package", sorted(path.parent for path in (ROOT / "src").rglob("__init__.py")))
+def test_every_package_has_the_names_that_it_lists(package):
+    name = ".".join(package.relative_to(ROOT / "src").parts)
+    if not name.startswith("rl_influence.rlhf"):  # which needs more than is installed here
+        module = importlib.import_module(name)
+        assert [x for x in getattr(module, "__all__", ()) if not hasattr(module, x)] == []
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'rl_influence' has no attribute 'influence_score'"):
         _ = rl_influence.influence_score

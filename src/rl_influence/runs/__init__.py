@@ -6,6 +6,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "training": ("Trainer", "run", "take_snapshots"),
-        "store": ("ResultError", "StaleResultError", "check_run", "run_directory", "snapshot_directory"),
+        "store": ("ResultError", "check_run", "run_directory", "snapshot_directory"),
     },
 )
