@@ -292,6 +292,18 @@ def test_records_that_are_tied_together_are_refused(kind, n, backend, how):
             score(policy, records, how, backend)
 
 
+def test_records_of_a_policy_that_cannot_be_copied_are_refused_all_the_same():
+    """In float32 a copy in float64 would tell whether rounding is to blame."""
+
+    class Unique(Swapped):
+        def __deepcopy__(self, memo):
+            raise TypeError("cannot be copied")
+
+    policy, records = tied(Unique, 16, 0)
+    with pytest.raises(ScoringError, match="ties records together"):
+        influence_scores(policy, records, FReturn(records))
+
+
 @pytest.mark.parametrize("n", [2, 16, 64])
 def test_rows_that_are_not_record_by_record_are_refused_by_ghost_and_right_otherwise(n):
     for seed in range(20):
@@ -580,6 +592,19 @@ def test_wrong_formulas_are_found_and_jvp_scores(where, monkeypatch):
         scores = influence_scores(policy, records, FReturn(records))
     assert len(said) == 1 and "\n" not in str(said[0].message)
     assert (scores - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
+def test_gradients_that_cancel_are_not_taken_for_wrong_formulas(recwarn):
+    """Two records that pull in opposite directions: the tolerance follows their lengths, not that of their sum."""
+    for seed in range(10):
+        policy, records = known("vector", n=2, seed=seed)
+        policy.float()
+        del records.weights
+        records.observations = (records.observations[:1] * [[1], [1 + 1e-6]]).astype(np.float32)
+        records.actions = np.zeros(2, np.int64)
+        records.advantages = np.array([1, -1], np.float32)
+        influence_scores(policy, records, FReturn(SimpleNamespace(**vars(records) | {"advantages": np.ones(2)})))
+    assert not recwarn.list
 
 
 def test_formulas_follow_a_policy_whose_memory_moves():

@@ -11,7 +11,15 @@ from torch import nn
 import oracles
 from rl_influence.config import PPOConfig
 from rl_influence.ppo import learner as learners
-from rl_influence.ppo.kernels import ByHand, FlatParameters, Network, is_supported, log_prob_gradient, log_softmax
+from rl_influence.ppo.kernels import (
+    ByHand,
+    FlatParameters,
+    Network,
+    is_supported,
+    log_prob_gradient,
+    log_softmax,
+    surrogate,
+)
 from rl_influence.ppo.learner import Autograd, Learner, compare
 from rl_influence.ppo.networks import ActorCritic, Body, Flatten, LogStd, ScaledImage, make_policy
 from rl_influence.ppo.objective import Batch, ClippedPPO, PolicyGradient
@@ -428,6 +436,14 @@ def test_flat_parameters_are_the_modules_memory(kind):
     with torch.no_grad():
         next(policy.parameters()).fill_(-1)
     assert (flat.vector[: next(policy.parameters()).numel()] == -1).all()
+
+
+def test_terms_are_torchs_also_where_ratios_overflow():
+    log_probs, advantages = (x.ravel() for x in np.meshgrid([-900.0, 0.0, 0.1, 900.0], [-1.0, 0.0, 2.0]))
+    batch = Batch(advantages=advantages, log_probs=np.zeros(12))
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms, _ = surrogate(ClippedPPO(), log_probs, batch)
+    np.testing.assert_allclose(terms, ClippedPPO().surrogate(torch.from_numpy(log_probs), batch).numpy(), rtol=1e-12)
 
 
 def test_log_softmax_of_large_logits():

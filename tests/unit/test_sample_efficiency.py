@@ -80,6 +80,7 @@ def test_time_efficiency_by_hand():
     result = time_efficiency([0, 0.5, 0.9], [0, 0.95, 0.95], [0, 5, 10], [0, 6, 12])
     assert (result.reference_s, result.method_s, result.rt_peak) == (10, 6, pytest.approx(0.4))
     assert result.reached
+    assert time_efficiency([0, 0.5, 0.9], [0, 0.95, 0.95], [0, 10, 10], [0, 6, 12]).rt_peak == pytest.approx(0.4)
     never = time_efficiency([0, 0.5, 0.9], [0, 0.5, 0.5], [0, 5, 10], [0, 6, 12])
     assert never.rt_peak == pytest.approx(-0.2) and not never.reached
 

@@ -57,6 +57,14 @@ def test_values_that_are_no_sample_are_refused(values):
         st.t_interval(values)
 
 
+def test_columns_of_a_mean_by_hand():
+    half = np.tan(0.475 * np.pi)  # t(0.975, 1)
+    assert st.mean_columns("x", [0, 2]) == pytest.approx(
+        {"x": 1, "x_sd": np.sqrt(2), "x_low": 1 - half, "x_high": 1 + half}
+    )
+    assert st.mean_columns("x", [3]) == pytest.approx({"x": 3, "x_sd": nan, "x_low": nan, "x_high": nan}, nan_ok=True)
+
+
 def test_t_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [low <= 1 <= high for _, low, high, _ in map(st.t_interval, rng.normal(1, 2, size=(4000, 5)))]
@@ -107,6 +115,11 @@ def test_minimum_detectable_effect_is_found_with_its_power():
     normal = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / 100
     assert st.minimum_detectable_effect(10_000) == pytest.approx(normal, rel=1e-3)
     assert np.isnan(st.minimum_detectable_effect(1)) and np.isnan(st.minimum_detectable_effect(5, nan))
+    # just above the test's own error rate, 0.05: the noncentrality is small
+    shift = st.minimum_detectable_effect(5, power=0.06) * np.sqrt(5)
+    critical = stats.t.ppf(0.975, 4)
+    assert 0 < shift < 1
+    assert stats.nct.sf(critical, 4, shift) + stats.nct.cdf(-critical, 4, shift) == pytest.approx(0.06, abs=1e-9)
     for n in (2, 3, 5):
         shift = st.minimum_detectable_effect(n)
         samples = np.random.default_rng(n).normal(shift, 1, size=(20_000, n))
