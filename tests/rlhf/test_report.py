@@ -35,6 +35,9 @@ def test_a_block_shows_what_the_tables_hold(tmp_path):
         "| IIF, f_seq | 50 % | 1.00 s (2.74) | 0.50 s | 0.25 s (2.15) | 2.00 s (40.39) | 3.25 s (45.28) | 3.75 s |"
         in text
     )
+    # 3 of 4 rounds and 6 of 5; 11.25 of 20 s and 22.5 of 25
+    assert "it takes 98 [" in text and " % of PPO's rounds and 73 [" in text
+    assert " % of its seconds (1 of 2 never reach it and count with all of their own); its reward" in text
     assert "rises by at least 14.1 standard errors with each seed (2)" in text
     assert "1 of 25 runs are not there yet (PPO 1)." in text
 

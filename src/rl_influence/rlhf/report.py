@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rl_influence.analysis.statistics import t_interval
 from rl_influence.rlhf import estimates
 from rl_influence.rlhf.settings import Study, load_study
 
@@ -50,7 +51,7 @@ def results(study: Study, root: str | Path = ".") -> str:
     lines += [
         _row(study.methods[m].label, ends[ends["method"] == m].set_index("number"), "end", shown) for m in methods
     ]
-    lines += ["", *_comparison(study, methods, seeds, times)]
+    lines += ["", *_comparison(study, methods, seeds, times), *_paired(seeds)]
     enough = progress[progress["method"] == "ppo"]["standard_errors"]
     if len(enough):
         lines += [
@@ -95,6 +96,31 @@ def _comparison(study: Study, methods: list[str], seeds: pd.DataFrame, times: pd
             cells = ["–", *cells, "–", "–"]
         lines.append(f"| {study.methods[method].label} | {' | '.join(cells)} |")
     return lines
+
+
+def _paired(seeds: pd.DataFrame) -> list[str]:
+    """IIF against PPO by seed: what claim 17 asks for, and the reward at equal distance from the start."""
+    iif, ppo = (seeds[seeds["method"] == method].set_index("seed") for method in ("iif", "ppo"))
+    both = iif.index.intersection(ppo.index)
+    if both.empty:
+        return []
+    iif, ppo = iif.loc[both], ppo.loc[both]
+    rounds, seconds = (_interval(100 * iif[name] / ppo[name], 0) for name in ("rounds_to_best", "time_to_best_s"))
+    never = int((iif["best_reached"] == 0).sum())
+    bound = f" ({never} of {len(both)} never reach it and count with all of their own)" if never else ""
+    more = _interval(iif["reward_at_equal_kl"] - ppo["reward_at_equal_kl"], 2)
+    return [
+        "",
+        f"IIF (f_seq) against PPO, by seed (n = {len(both)}; 95 % t intervals): to the best mean reward of PPO's curve "
+        f"it takes {rounds} % of PPO's rounds and {seconds} % of its seconds{bound}; its reward at the same KL differs "
+        f"by {more}.",
+    ]
+
+
+def _interval(values: pd.Series, decimals: int) -> str:
+    found = t_interval(values)
+    around = f" [{found.low:z.{decimals}f}, {found.high:z.{decimals}f}]" if np.isfinite(found.low) else ""
+    return f"{found.mean:z.{decimals}f}{around}"
 
 
 def blocks(root: str | Path = ".") -> dict[str, str]:
