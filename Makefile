@@ -1,7 +1,7 @@
-# make replicate   train the quick study and draw its tables and figures   (config/config.yaml)
+# make replicate   train the quick study from nothing and draw its tables and figures   (config/config.yaml)
 # make figures     redraw the studies that are committed from their results (config/paper.yaml)
-# make report      one HTML file with the verdicts and every table and figure (report/<study>.html), from results that are
-#                  there; CONFIG=config/config.yaml for the quick study (which make replicate also leaves)
+# make report      one HTML file with the verdicts, every table and every figure (report/<study>.html), and a page for every
+#                  run, from results that are there; CONFIG=config/config.yaml for the quick study (make replicate leaves its)
 # make test        the quick tests; make test SLOW=1 runs all of them
 # make bench       side by side with Stable-Baselines3; prints the ratios
 # make faults      runs killed, files damaged, disks full: hundreds of times; prints what went wrong

@@ -8,6 +8,7 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
@@ -20,6 +21,7 @@ from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
+from rl_influence.publish import run_pages
 from rl_influence.publish.report import markdown, render, write_report
 from rl_influence.publish.tables import SHOWN, readable
 from rl_influence.runs.provenance import fingerprint
@@ -65,6 +67,15 @@ def page(built):
     return render(config, root)
 
 
+@pytest.fixture(scope="module")
+def written(built, tmp_path_factory):
+    """The folder with the report and its runs' pages."""
+    config, root = built
+    folder = tmp_path_factory.mktemp("written")
+    write_report(config, folder / "made_up.html", root)
+    return folder
+
+
 class Tags(HTMLParser):
     def __init__(self, text):
         super().__init__()
@@ -85,7 +96,7 @@ def text_of(page):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", bare)))
 
 
-def test_nothing_is_loaded_and_every_link_leads_somewhere(page):
+def test_nothing_is_loaded_and_every_link_leads_somewhere(page, written):
     parsed = Tags(page)
     assert parsed.open == []  # every tag is closed
     assert {tag for tag, _ in parsed.tags}.isdisjoint({"link", "iframe", "object", "base", "form"})
@@ -95,8 +106,9 @@ def test_nothing_is_loaded_and_every_link_leads_somewhere(page):
     for _, attributes in parsed.tags:
         assert not [name for name in attributes if name.startswith("on") or name in ("srcset", "style", "action")]
         assert attributes.get("src", "data:image/png;base64,").startswith("data:image/png;base64,")
-        if "href" in attributes:
-            assert attributes["href"].startswith("https:") or attributes["href"][1:] in identifiers
+        if "href" in attributes and not attributes["href"].startswith("https:"):
+            path, _, place = attributes["href"].partition("#")
+            assert (written / path).is_file() if path else place in identifiers
     assert "url(" not in page and "@import" not in page and "http://" not in page
     assert sum(tag == "img" for tag, _ in parsed.tags) == len(FIGURES)
 
@@ -157,6 +169,43 @@ def test_figures_and_page_name_the_same_runs(page, built):
     assert source[1:] in text_of(page)
     pdf = (root / "paper_figures/made_up/fig_controls.pdf").read_bytes()
     assert source[:30].encode() in pdf
+
+
+def test_every_run_that_is_there_has_a_page(built, written, page):
+    config, root = built
+    names = {f"{run.environment}-{run.method}-seed{run.seed}.html": run for run in config.runs}
+    del names["minigrid-iif_p12_5-seed2.html"]  # the lost one
+    assert {path.name for path in (written / "made_up").iterdir()} == {*names}
+    assert {*re.findall(r'href="made_up/([^"]+)"', page)} == {*names}
+    text = (written / "made_up/frozenlake-iif_p50-seed1.html").read_text()
+    assert Tags(text).open == [] and "<script" not in text and "src=" not in text
+    run = names["frozenlake-iif_p50-seed1.html"]
+    curve = (root / run_directory("made_up", run) / "curve.csv").read_text().splitlines()
+    assert f"Test return {float(curve[-1].split(',')[2]):.4g} after 8 rounds." in text_of(text)
+    assert fingerprint(run.spec) in text and "selection.drop_percent 50.0" in text_of(text)
+    assert re.findall(r'href="(.*?)"', text) == ["../made_up.html#runs"]
+
+
+def test_a_panel_of_a_runs_page_is_its_curve():
+    x, y = np.arange(5.0), np.array([2.0, np.nan, 4.0, 3.0, 2.0])
+    shown = run_pages._panel("p", {"test_return": (x, y), "empty": (x, np.full(5, np.nan))}, 4)
+    assert (shown["low"], shown["high"], shown["last"]) == ("2", "4", "4")
+    points = "0.0,100.0 150.0,0.0 225.0,50.0 300.0,100.0"  # the way down is the way up
+    assert shown["lines"] == [{"name": "test_return", "points": points}]
+    assert run_pages._panel("p", {"one": (x[:1], y[:1])}, 0)["lines"][0]["points"] == "0.0,100.0 0.0,100.0"
+    assert run_pages._panel("p", {"empty": (x, np.full(5, np.nan))}, 4) == {}
+
+
+@pytest.mark.parametrize(("study", "level"), [("made_up", "95 %"), ("confirm", "97.1 %")])
+def test_intervals_have_the_level_of_their_study(built, tmp_path, study, level):
+    config, root = built
+    if study != config.study:
+        for name in ("results", "paper_figures"):
+            shutil.copytree(root / name / config.study, tmp_path / name / study)
+        config, root = Config(config.study_config.model_dump(mode="json") | {"study": study}, CATALOGUE), tmp_path
+    text = text_of(render(config, root))
+    assert {*re.findall(r"Intervals: (.*?), t over", text)} == {level}
+    assert f"one number with its {level} t interval" in text
 
 
 def test_more_than_one_version_is_a_warning(built, tmp_path):

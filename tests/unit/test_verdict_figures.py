@@ -57,7 +57,7 @@ def one_claim(outcomes: dict[str, list[tuple[str, str, str]]], **columns) -> dic
     values = {"claim": 1, "n": 3, "value": 0.1, "low": 0.0, "high": 0.2, "threshold": 0, "margin": 0.05}
     checks = checks.assign(**values | {"claimed": "above"} | columns)
     return {
-        "claims": pd.DataFrame([{"claim": 1, "statement": "It works.", "verdict": "partly"}]),
+        "claims": pd.DataFrame([{"claim": 1, "title": "It works", "verdict": "partly"}]),
         "claims_checks": checks,
     }
 

@@ -10,6 +10,8 @@ import yaml
 
 from rl_influence.analysis.registry import analysis_directory
 from rl_influence.config import Config
+from rl_influence.runs.progress import expected_seconds
+from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import run_directory
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,15 @@ def test_a_fresh_clone_plans_exactly_the_runs_and_analyses_that_are_not_committe
     analyses = [analysis_directory(config.study, analysis) for analysis in config.analyses]
     assert planned.get("train", 0) == missing(runs, tracked)
     assert planned.get("analysis", 0) == missing(analyses, tracked)
+
+
+def test_the_quick_study_trains_everything_in_a_fresh_clone_and_fits_ten_minutes_on_two_cores(workspace):
+    workspace.add_results()
+    quick = Config(ROOT / "config/config.yaml")
+    assert workspace.planned("train", study="config") == len(quick.runs)
+    others = [run for name in ("paper", "confirm") for run in Config(ROOT / f"config/{name}.yaml").runs]
+    assert {fingerprint(run.spec) for run in others}.isdisjoint(fingerprint(run.spec) for run in quick.runs)
+    assert sum(expected_seconds(run.spec) for run in quick.runs) <= 1000
 
 
 def test_a_run_that_another_study_has_is_not_trained_again(make_workspace):

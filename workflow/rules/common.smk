@@ -6,7 +6,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from rl_influence import figures
-from rl_influence.analysis.claims import CLAIM_TABLES, load_claims
+from rl_influence.analysis.claims import CLAIM_TABLES, level_of, load_claims
 from rl_influence.analysis.claims.samples import language_model_files
 from rl_influence.analysis.registry import analysis_directory, check_analyses, study_tables
 from rl_influence.analysis.runtimes import timed

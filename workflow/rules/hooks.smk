@@ -1,10 +1,10 @@
 # Before the first job, beside the jobs, and after the last. None of it happens when snakemake only plans, unlocks or lists.
-import csv
 import logging
-from collections import Counter
 
 from rl_influence.analysis.registry import check_results
 from rl_influence.config import EXACT_HEURISTICS, check_environments
+from rl_influence.publish.ledger import Ledger
+from rl_influence.publish.readme import answer, cases
 from rl_influence.runs.progress import Progress, outcome
 from snakemake.logging import logger
 
@@ -59,9 +59,8 @@ onstart:
 
 onsuccess:
     if os.path.exists(CLAIMS["claims"]):  # a call for some file may have needed none
-        with open(CLAIMS["claims"], newline="") as file:
-            verdicts = Counter(row["verdict"] for row in csv.DictReader(file))
-        print("claims of the paper:", ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
+        ledger = Ledger(Path("."), (STUDY.study,), STUDY)
+        print(*filter(None, (answer(ledger).replace("**", ""), cases(ledger))), sep="\n")
     if os.path.exists(REPORT):
         print(f"open {REPORT}", flush=True)
 

@@ -37,6 +37,7 @@ rule html_report:
         catalogue=CATALOGUE,
     output:
         REPORT,
+        directory(REPORT.removesuffix(".html")),  # a page for every run
     log:
         f"{LOGS}/report.log",
     benchmark:

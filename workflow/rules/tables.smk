@@ -66,5 +66,6 @@ rule print_table:
         runtime=10,
     params:
         config=WHOLE_STUDY,
+        level=f"{100 * level_of(STUDY):.3g} %",  # for the caption
     script:
         "../scripts/print_table.py"

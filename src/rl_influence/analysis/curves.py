@@ -99,12 +99,13 @@ def environments_of(config: Config) -> list[str]:
 
 
 def compared_environments(config: Config) -> list[str]:
-    """The study's environments without those that it has on less than half as many seeds as another one.
+    """The study's environments without those that it has on fewer than three seeds and on less than half as many as
+    another one.
 
     Pong in the study `paper` is such a one: its one seed shows records, and compares no methods.
     """
     seeds = {e: len({run.seed for run in config.runs if run.environment == e}) for e in environments_of(config)}
-    return [environment for environment, number in seeds.items() if 2 * number >= max(seeds.values())]
+    return [environment for environment, n in seeds.items() if n >= 3 or 2 * n >= max(seeds.values())]
 
 
 def methods_of(config: Config, kind: str | None = None) -> list[str]:

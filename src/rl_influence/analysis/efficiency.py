@@ -67,7 +67,7 @@ def rounds_saved(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
 
 
 def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
-    """SE_ave and SE_peak per method: mean, standard deviation, 95 % t interval over seeds, and the paper's numbers.
+    """SE_ave and SE_peak per method: mean, standard deviation, t interval over seeds, and the paper's numbers.
 
     n counts the seeds for which they are defined and peak_unreached seeds; levels and unreached are sums over seeds.
     Where more than half of the seeds never reach PPO's maximum, se_peak says nothing but the budget, and is empty.

@@ -211,7 +211,7 @@ def analyse(spec: RunSpec, directory: str | Path, rounds: Sequence[int]) -> dict
 
 
 def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Means over seeds, with 95 % t intervals, of the table `faithfulness` of all runs, by round, removal, outcome and
+    """Means over seeds, with t intervals, of the table `faithfulness` of all runs, by round, removal, outcome and
     scoring; with sets, orders and the mean reliability.
 
     n counts the seeds; a score that is undefined for one of them is the mean of the others.

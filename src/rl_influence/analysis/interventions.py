@@ -105,7 +105,7 @@ def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
     Returns:
         Rows with environment, method, arm, minus, n (seeds), difference (of delta, paired by round and averaged within
-        each seed: mean, standard deviation and 95 % t interval over seeds), rounds (of all seeds together), ahead
+        each seed: mean, standard deviation and t interval over seeds), rounds (of all seeds together), ahead
         (share of these rounds in which the arm has the higher return; ties count half).
     """
     rows = []

@@ -35,7 +35,7 @@ def curves_per_seed(study: StudyCurves) -> pd.DataFrame:
 
 
 def curves_summary(study: StudyCurves) -> pd.DataFrame:
-    """Mean test return over seeds with its 95 % t interval, per evaluated round; one seed has no interval."""
+    """Mean test return over seeds with its t interval, per evaluated round; one seed has no interval."""
     keys = ["environment", "method", "round", "env_steps"]
     evaluated = study.curves[study.curves["test_return"].notna()]
     table = evaluated.groupby(keys, observed=True)["test_return"].agg(["mean", "std", "count"]).reset_index()
@@ -130,7 +130,7 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
 
 
 def table_4(gains: pd.DataFrame, config: Config) -> pd.DataFrame:
-    """Table 4: the 95 % t interval of the final gain of IIF at each environment's p."""
+    """Table 4: the t interval of the final gain of IIF at each environment's p."""
     columns = ["environment", "method", "n", "expected", "gain", "gain_low", "gain_high", "detectable_gain"]
     return chosen_rows(gains, config)[[*columns, "paper_gain_low", "paper_gain_high"]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import warnings
@@ -49,6 +50,13 @@ class Config:
     @property
     def study(self) -> str:
         return self.study_config.study
+
+    @functools.cached_property
+    def labels(self) -> dict[str, str]:
+        """Environment -> label; claims also name studies of language models (`rlhf_*.yaml`), which have their own."""
+        models = (read_yaml(path) for path in sorted(self.folder.glob("rlhf_*.yaml")))
+        labels = {str(model.get("study")): str(model.get("label")) for model in models}
+        return labels | {name: environment.label for name, environment in self.environments.items()}
 
     def method(self, method: str) -> MethodConfig:
         return self.methods[choose("method", method, self.methods)]

@@ -28,7 +28,7 @@ VERDICTS = {"replicated": BLUE, "partly": AMBER, "not replicated": style.NEGATIV
 OUTCOMES = {"holds": BLUE, "fails": style.NEGATIVE}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 ROW, TOP, BOTTOM = 0.29, 0.98, 0.42  # inches
-CELL, WORDS, CHARACTERS = 0.19, 2.25, 39  # inches of a cell and of the statements; characters of a line
+CELL, WORDS, CHARACTERS = 0.19, 2.25, 39  # inches of a cell and of the titles; characters of a line
 LIMITS = (-10.0, 20.0)  # margins
 
 
@@ -56,7 +56,7 @@ def draw(tables: dict, config: Config) -> Figure:
         _draw_effects(forest, row, own[own["role"] == "decides"], places)
     for column, place in enumerate(places):
         x = WORDS + CELL * (column + 0.5)
-        label = config.environments[place].label if place in config.environments else place.upper()
+        label = config.labels.get(place, place).partition(",")[0]
         words.text(x, -0.75, label, rotation=90, ha="center", va="bottom", fontsize=style.SMALL)
         words.plot([x], [-0.4], marker=MARKERS[column % len(MARKERS)], color=style.GREY, markersize=3.5, clip_on=False)
     _finish(forest, len(claims))
@@ -73,8 +73,8 @@ def _place(environment: str, config: Config) -> str:
 
 
 def _write(axis: Axes, row: int, claim: dict, left: float) -> None:
-    """Number, statement and verdict."""
-    lines = textwrap.wrap(claim["statement"], CHARACTERS, max_lines=2, placeholder=" \u2026")
+    """Number, title and verdict."""
+    lines = textwrap.wrap(claim["title"], CHARACTERS, max_lines=2, placeholder=" \u2026")
     axis.axhline(row, color="#dddddd", lw=0.5)
     small = {"fontsize": style.SMALL, "va": "center"}
     axis.text(0.19, row + 0.5, claim["claim"], ha="right", fontweight="bold", **small)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.claims import number_text
+from rl_influence.analysis.claims import confidence_of, load_claims, number_text
 from rl_influence.analysis.claims.verdicts import case_status
 from rl_influence.config import Config
 
@@ -47,6 +47,10 @@ class Ledger:
     def tables(self, study: str) -> Path:
         return self.root / "results" / study / "tables"
 
+    def level(self, study: str) -> str:
+        """Of a study's intervals: `95 %`."""
+        return f"{100 * confidence_of(load_claims(self.config.folder), study):.3g} %"
+
     @cached_property
     def verdicts(self) -> dict[str, pd.DataFrame]:
         """Study -> its table `claims`, by number."""
@@ -76,11 +80,10 @@ class Ledger:
         rows = self.checks[self.checks["claim"] == claim]
         for column, value in where.items():
             rows = rows[rows[column] == value]
-        labels = {name: environment.label for name, environment in self.config.environments.items()}
+        labels = self.config.labels
         return [
-            row | {"label": labels[row["environment"]], "text": number_text(row)}
+            row | {"label": labels.get(row["environment"], row["environment"]), "text": number_text(row)}
             for row in rows.to_dict("records")
-            if row["environment"] in labels
         ]
 
     def marks(self, claim: int) -> dict[str, str]:

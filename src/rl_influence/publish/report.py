@@ -15,30 +15,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from rl_influence import figures
 from rl_influence.analysis.claims import CLAIM_TABLES, MARKS, VERDICTS, number_text
-from rl_influence.analysis.curves import VERSIONS, runs_behind
+from rl_influence.analysis.curves import KEY, VERSIONS, runs_behind
 from rl_influence.analysis.registry import study_tables
 from rl_influence.analysis.tables import TABLES
 from rl_influence.config import Config
 from rl_influence.figures import FIGURES
-from rl_influence.publish import readme
+from rl_influence.publish import readme, templates
 from rl_influence.publish.ledger import Ledger
+from rl_influence.publish.run_pages import page_name, write_pages
 from rl_influence.publish.tables import SHOWN, WORDS, readable
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import package_versions
 from rl_influence.runs.store import ResultError, Results
 
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(config: Config, output: str | Path, root: str | Path = ".", source: str | Path | None = None) -> None:
-    """Writes the report of a study.
+    """Writes the report of a study, and the pages of its runs into a folder beside it with its name.
 
     Args:
         root: holds `results/` and `paper_figures/`.
@@ -48,6 +47,7 @@ def write_report(config: Config, output: str | Path, root: str | Path = ".", sou
         ResultError: naming a table or figure that cannot be read.
     """
     write_atomic(output, render(config, Path(root), source).encode())
+    write_pages(config, Path(output).parent / config.study, root)
 
 
 def render(config: Config, root: Path, source: str | Path | None = None) -> str:
@@ -61,7 +61,7 @@ def render(config: Config, root: Path, source: str | Path | None = None) -> str:
     tested = claims[claims["verdict"] != "not run"]
     parts = {"figures": drawn, "tables": shown}
     return (
-        environment()
+        templates.environment()
         .get_template("report.html")
         .render(
             title=f"A Snapshot of Influence, replicated: study {config.study}",
@@ -79,6 +79,7 @@ def render(config: Config, root: Path, source: str | Path | None = None) -> str:
             untested=claims.loc[claims["verdict"] == "not run", "claim"].tolist(),
             figures=drawn,
             tables=shown,
+            level=ledger.level(config.study),
             deviations=_deviations(Path(source or root) / "docs/deviations.md"),
             behind=runs_behind(runs, config.study).capitalize(),
             versions=_grid(pd.DataFrame(_versions(runs))),
@@ -86,8 +87,8 @@ def render(config: Config, root: Path, source: str | Path | None = None) -> str:
             missing=_grid(readable(missing, config)),
             analyses=_grid(readable(tables.get("missing_analyses", pd.DataFrame()), config)),
             leftover=Results(root).leftover(config),
-            runs=_grid(readable(runs.assign(fingerprint=runs["fingerprint"].str[:16]), config)),
-            **_assets(),
+            runs=_grid(_linked(runs, config)),
+            script=Markup((templates.FOLDER / "report.js").read_text()),
         )
     )
 
@@ -100,18 +101,6 @@ SECTIONS = {
     "deviations": "Deviations from the paper",
     "provenance": "What this rests on",
 }
-
-
-def environment() -> jinja2.Environment:
-    """Templates that escape whatever comes from files, and fail on a name that is not there."""
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
-
-
-def _assets() -> dict[str, Markup]:
-    return {
-        name: Markup((TEMPLATES / f"report.{kind}").read_text()) for name, kind in (("style", "css"), ("script", "js"))
-    }
 
 
 def markdown(text: str) -> Markup:
@@ -138,7 +127,7 @@ def _claim(claim: dict, checks: pd.DataFrame, config: Config) -> dict[str, Any]:
     listed = []
     for row in checks[checks["claim"] == claim["claim"]].to_dict("records"):
         if row["outcome"] != "not run":
-            label = config.environments[row["environment"]].label
+            label = config.labels.get(row["environment"], row["environment"])
             number = number_text(row) if row["n"] else row["reason"]
             listed.append(
                 {
@@ -183,6 +172,17 @@ def _grid(frame: pd.DataFrame) -> dict[str, Any]:
         "columns": [WORDS.get(name, str(name).replace("_", " ")) for name in frame],
         "rows": list(frame.itertuples(index=False, name=None)),
     }
+
+
+def _linked(runs: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """The table of runs, with a link to the page of each that is there."""
+    shown = readable(runs.assign(fingerprint=runs["fingerprint"].str[:16]), config)
+    link = Markup('<a href="{}/{}">{}</a>')
+    shown["seed"] = [
+        row["seed"] if row["reason"] else link.format(config.study, page_name(*(row[k] for k in KEY)), row["seed"])
+        for row in runs.to_dict("records")
+    ]
+    return shown
 
 
 def _deviations(path: Path) -> Markup:

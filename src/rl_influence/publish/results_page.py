@@ -65,10 +65,6 @@ def _each(ledger: Ledger, name: str):
             yield study, frame
 
 
-def _labels(ledger: Ledger) -> dict[str, str]:
-    return {name: environment.label for name, environment in ledger.config.environments.items()}
-
-
 def _spread(row: dict, name: str, *, percent: bool = False, bound: str = "") -> str:
     """value [low, high]; the columns are name, name_low, name_high (or low, high)."""
     low, high = (row.get(f"{name}_{end}", row.get(end)) for end in ("low", "high"))
@@ -95,7 +91,7 @@ def _contrasts(ledger: Ledger, name: str) -> str:
         for row in frame[frame["quantity"].isin(QUANTITIES)].to_dict("records"):
             key = row["environment"], row["effect"], row["contrast"]
             place = rows.setdefault(
-                key, {"environment": _labels(ledger)[key[0]], "changes": key[1], "contrast": key[2], "n": row["n"]}
+                key, {"environment": ledger.config.labels[key[0]], "changes": key[1], "contrast": key[2], "n": row["n"]}
             )
             percent = row["quantity"] != "mean_training_return"
             bound = "either way" if row["unreached"] else ""
@@ -111,7 +107,7 @@ def levels(ledger: Ledger) -> str:
         rows: dict[str, dict] = {}
         for row in frame.to_dict("records"):
             if row["method"] == chosen_iif(ledger.config, row["environment"]):
-                label = _labels(ledger)[row["environment"]]
+                label = ledger.config.labels[row["environment"]]
                 place = rows.setdefault(row["environment"], {"environment": label, "n": row["n"]})
                 head = "mean" if str(row["at"]) == "mean" else f"at {100 * float(row['at']):g} %"
                 bound = "either way" if row.get("unreached") else ""
@@ -130,7 +126,7 @@ def faithfulness(ledger: Ledger) -> str:
             place = rows.setdefault(
                 key,
                 {
-                    "environment": _labels(ledger)[key[0]],
+                    "environment": ledger.config.labels[key[0]],
                     "left out": key[1],
                     "scores": key[2],
                     "predicts": OUTCOMES.get(key[3], key[3]),
@@ -150,7 +146,7 @@ def null_values(ledger: Ledger) -> str:
     for study, frame in _each(ledger, "null_values"):
         rows = [
             {
-                "environment": _labels(ledger)[row["environment"]],
+                "environment": ledger.config.labels[row["environment"]],
                 "metric": row["metric"],
                 "mean": f"{row['mean']:.3g}",
                 "2.5 to 97.5 %": f"{row['low']:.3g} to {row['high']:.3g}",
@@ -170,7 +166,7 @@ def power(ledger: Ledger) -> str:
     for row in read_table(ledger.tables(study) / "claims_power.csv").to_dict("records"):
         if pd.isna(row["sd"]) or row["role"] == "beside":
             continue
-        cells = {"claim": row["claim"], "environment": _labels(ledger).get(row["environment"], row["environment"])}
+        cells = {"claim": row["claim"], "environment": ledger.config.labels.get(row["environment"], row["environment"])}
         cells |= {"check": row["check"], "planned": row["planned"]}
         cells |= {words: "" if pd.isna(row[name]) else f"{row[name]:.0%}" for name, words in names.items()}
         cells |= {"detectable": f"{row['detectable']:.3g}"}

@@ -58,7 +58,7 @@ them, in one file; `environments/` and `methods.yaml` beside it are the catalogu
 
 | file | study | what it is |
 |---|---|---|
-| `config.yaml` | `quick` | the default: a small grid of the real experiments |
+| `config.yaml` | `quick` | the default: one answer in ten minutes, trained from nothing |
 | `paper.yaml` | `paper` | the paper's grid; its results are committed |
 | `smoke.yaml` | `smoke` | every part of the pipeline in a minute; its numbers mean nothing |
 

@@ -40,7 +40,7 @@ SHOWN = {  # table -> title, what it says
     "heuristics": ("Advantage heuristics", "The same for the heuristics, with estimated and with exact advantages."),
     "table_2": ("Table 2: sweep of p", "SE of IIF for every p, with the paper's Table 2 beside it."),
     "table_3": ("Table 3: Adam", "SE of IIF with the Adam optimiser, with the paper's Table 3 beside it."),
-    "table_4": ("Table 4: final gain", "Final return of IIF minus PPO's, 95 % t interval, with the paper's beside it."),
+    "table_4": ("Table 4: final gain", "Final return of IIF minus PPO's, with the paper's interval (95 %) beside it."),
     "table_5": (
         "Table 5: runtimes",
         "CPU seconds on one thread, per round and in total, and RT_peak. The paper's seconds are of its own machine "
