@@ -132,7 +132,7 @@ def test_no_seed(seed):
 @pytest.mark.parametrize("written", [25, 25.0, "25", "25.0", 2.5e1])
 def test_p_has_one_spelling(written, folder):
     change(folder / METHODS, "iif_p25.selection.drop_percent", written)
-    [spec] = [run.spec for run in Config(folder / STUDY).runs if (run.method, run.seed) == ("iif_p25", 0)]
+    [spec] = [run.spec for run in Config(folder / "paper.yaml").runs if run.name == "frozenlake iif_p25 seed 0"]
     committed = load_run_spec(environment="frozenlake", method="iif_p25", seed=0, config=ROOT / "config/config.yaml")
     assert fingerprint(spec) == fingerprint(committed)
 

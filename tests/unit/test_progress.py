@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rl_influence.config import EvaluationConfig, Run, load_run_spec
+from rl_influence.config import Config, EvaluationConfig, Run, load_run_spec
 from rl_influence.runs.progress import SECONDS, START_UP_S, UNKNOWN, Progress, duration, expected_seconds, outcome
 from synthetic import write_run
 
@@ -87,6 +88,44 @@ def test_runs_that_train_side_by_side(study):
     assert line == f"3 of 7 runs trained, about {duration(left / 2)} left"
     progress.parallel = 64
     assert progress.left(now) == pytest.approx(whole["m1"])
+
+
+def remaining(runs: dict[str, Run], seconds: dict[str, float]) -> list[tuple[float, float]]:
+    """(estimate, truth) after each finished run of a study that two workers train in order."""
+    progress, waiting, training, found = Progress(runs, [], 2), list(runs), {}, []
+    now = 0.0
+    while waiting or training:
+        while waiting and len(training) < 2:
+            key = waiting.pop(0)
+            training[key] = now + seconds[key]
+            progress.start(key, now)
+        key = min(training, key=training.get)
+        now = training.pop(key)
+        progress.finish(key, now)
+        found.append((progress.left(now), now))
+    return [(estimate, now - then) for estimate, then in found]
+
+
+@pytest.mark.parametrize("order", ["as planned", "backwards", 1, 2, 3])
+@pytest.mark.parametrize("machine", [0.4, 3.0])
+def test_from_the_third_run_on_the_time_left_is_right_within_a_factor_of_one_and_a_half(order, machine):
+    """On a machine of another speed, where one environment is 15 % slower than the table says, the other 15 % faster,
+    and runs of one kind differ by 8 %; at the very end within a tenth of a run."""
+    runs = {run.name: run for run in Config(CONFIG).runs}
+    names, random = list(runs), np.random.default_rng(0)
+    if order == "backwards":
+        names.reverse()
+    elif order != "as planned":
+        np.random.default_rng(order).shuffle(names)
+    pace = {"frozenlake": 0.85 * machine, "minigrid": 1.15 * machine}
+    seconds = {
+        name: pace[run.environment] * expected_seconds(run.spec) * random.uniform(0.92, 1.08)
+        for name, run in runs.items()
+    }
+    found = remaining({name: runs[name] for name in names}, seconds)
+    assert len(found) == len(runs)
+    for estimate, truth in found[2:]:
+        assert truth / 1.5 <= estimate <= 1.5 * truth or abs(estimate - truth) < 0.1 * max(seconds.values())
 
 
 def test_a_run_that_takes_longer_than_expected_is_not_done(study):
