@@ -35,7 +35,6 @@ from rl_influence.runs.provenance import package_versions
 from rl_influence.runs.store import ResultError, Results
 
 
-
 def write_report(config: Config, output: str | Path, root: str | Path = ".", source: str | Path | None = None) -> None:
     """Writes the report of a study, and the pages of its runs into a folder beside it with its name.
 

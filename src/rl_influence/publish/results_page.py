@@ -201,7 +201,7 @@ def episodic(ledger: Ledger) -> str:
     for study, frame in _each(ledger, "episodic_efficiency"):
         rows = [
             {
-                "environment": _labels(ledger)[row["environment"]],
+                "environment": ledger.config.labels[row["environment"]],
                 "method": ledger.config.methods[row["method"]].label,
                 "n": row["n"],
                 "SE_ave, exact": number(row["exact_se_ave"], percent=True),
