@@ -374,6 +374,12 @@ def test_f_action_that_the_policy_cannot_evaluate():
         influence_scores(policy, records, FAction(np.zeros(3), 0))
     with pytest.raises(ScoringError, match="log_prob of policy ActorCritic fails"):
         influence_scores(policy, records, FAction(np.zeros(5), 3))
+    with pytest.raises(ScoringError, match=r"actions: integer ones of shape \(1,\) are needed, not torch.float64"):
+        influence_scores(policy, records, FAction(np.zeros(5), 1.7))
+    grid = make_policy("mlp", gym.spaces.Discrete(16), gym.spaces.Discrete(4), torch.Generator())
+    states = SimpleNamespace(observations=np.arange(8), actions=np.arange(8) % 4, advantages=np.ones(8, np.float32))
+    with pytest.raises(ScoringError, match="log_prob of policy ActorCritic fails for observations of shape"):
+        influence_scores(grid, states, FAction(99, 0))
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
