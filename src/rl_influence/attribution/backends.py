@@ -221,6 +221,7 @@ def disagreement(
     who, (terms, derivatives) = f"log_prob of {type(policy).__name__}", found
     limits, n = torch.finfo(terms.dtype), len(terms)
     noise = limits.eps * float(derivatives.abs().max()) + limits.tiny  # of records that hardly matter
+    largest = float(terms.abs().max())
     trained, along = parameters(policy), _flat(direction.values())
     length, together, lengths = float(along.norm()), torch.zeros_like(along), 0.0
     number = 2 if gradient_of else 4  # formulas are for modules that are known; code may do anything
@@ -230,11 +231,12 @@ def disagreement(
             (term,) = evaluated(policy, objective, batch[i : i + 1])
             gradient = _flat(gradient_by(term, [trained[name] for name in direction]))
         among, value, alone = float(terms[i]), term.item(), float(gradient @ along)
+        own_length = float(gradient.norm())
         together += gradient
-        lengths += float(gradient.norm())
-        if not abs(among - value) <= 0.01 * abs(value) + limits.eps**0.5 * float(terms.abs().max()):
+        lengths += own_length
+        if not abs(among - value) <= 0.01 * abs(value) + limits.eps**0.5 * largest:
             return f"{who} ties records together: record {i} has {among:g} among others, {value:g} alone"
-        size = limits.eps**0.5 * float(gradient.norm()) * length
+        size = limits.eps**0.5 * own_length * length
         if not abs(float(derivatives[i]) - alone) <= 0.01 * abs(alone) + size + noise:
             return (
                 f"backend {backend} gives {float(derivatives[i]):g} for record {i}, a backward pass over it alone "

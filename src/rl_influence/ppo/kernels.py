@@ -8,6 +8,7 @@ strictly what they support, and are compared with autograd where they are used (
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -101,7 +102,12 @@ def _is_tanh_chain(layers: list[nn.Module]) -> bool:
 def _as_made(module: nn.Module) -> bool:
     """No hooks, and no method replaced on the instance."""
     own = vars(module)
-    return not any(own[name] for name in HOOKS) and not any(callable(getattr(type(module), name, None)) for name in own)
+    return not any(own[name] for name in HOOKS) and own.keys().isdisjoint(_methods(type(module)))
+
+
+@functools.cache
+def _methods(kind: type) -> frozenset[str]:
+    return frozenset(name for name in dir(kind) if callable(getattr(kind, name, None)))
 
 
 def _trained_here(parameter: nn.Parameter) -> bool:
