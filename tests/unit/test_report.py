@@ -23,7 +23,7 @@ from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config
 from rl_influence.publish import run_pages
 from rl_influence.publish.report import markdown, render, write_report
-from rl_influence.publish.tables import SHOWN, readable
+from rl_influence.publish.tables import SHOWN, readable, words
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import ResultError, Results, run_directory
 from synthetic import CATALOGUE, write_synthetic_study
@@ -290,6 +290,13 @@ def test_methods_of_one_label_keep_their_rows():
         config.methods[name] = config.methods[name].model_copy(update={"label": "mine"})
     frame = pd.DataFrame({"environment": "frozenlake", "method": names, "quantity": "x", "value": [1.0, 2.0]})
     assert readable(frame, config)[["method", "value"]].to_dict("list") == {"method": ["mine"] * 2, "value": ["1", "2"]}
+
+
+def test_heads_and_quantities_are_words_with_their_unit():
+    shown = {"total_with_sampling_s": "total with sampling (s)", "se_ave": "SE_ave", "final_return": "final return"}
+    assert {name: words(name) for name in shown} == shown
+    frame = pd.DataFrame({"environment": ["acrobot"], "quantity": ["influence_s"], "unit": ["s"], "value": [0.5]})
+    assert readable(frame, Config(CATALOGUE / "smoke.yaml")).iloc[0]["quantity"] == "influence (s)"
 
 
 def test_markdown_of_the_documents():

@@ -100,6 +100,14 @@ def test_a_home_that_cannot_be_written_gives_snakemake_another_place_for_its_cac
         assert done.stdout == f"cache={cache}\n", done.stderr
 
 
+def test_no_line_anywhere_puts_a_target_after_configfile_which_would_take_it_for_a_file():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    kinds = ("Makefile", "Dockerfile", "Snakefile", ".md", ".smk", ".yaml", ".yml", ".py")
+    texts = {name: (ROOT / name).read_text() for name in listed if name.endswith(kinds) and (ROOT / name).exists()}
+    found = {name: re.findall(r"--configfile [^\s`\"']+ \w+", text) for name, text in texts.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_documents_have_commands():
     assert len(typed_commands()) >= 5
 

@@ -7,7 +7,7 @@ report: "../report/workflow.rst"
 rule claims:
     input:
         **JUDGED,
-        language_models=language_model_files(),
+        language_models=[path.resolve() for path in language_model_files()],  # as they are: no rule makes this name
         rules=STUDY.folder / "claims.yaml",
         catalogue=CATALOGUE,
     output:

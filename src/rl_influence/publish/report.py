@@ -29,7 +29,7 @@ from rl_influence.figures import FIGURES
 from rl_influence.publish import readme, templates
 from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.run_pages import page_name, write_pages
-from rl_influence.publish.tables import SHOWN, WORDS, readable
+from rl_influence.publish.tables import SHOWN, readable, words
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.provenance import package_versions
 from rl_influence.runs.store import ResultError, Results
@@ -168,7 +168,7 @@ def _shown(name: str, frame: pd.DataFrame, config: Config, root: Path) -> dict[s
 def _grid(frame: pd.DataFrame) -> dict[str, Any]:
     """Heads in words, and cells."""
     return {
-        "columns": [WORDS.get(name, str(name).replace("_", " ")) for name in frame],
+        "columns": [words(str(name)) for name in frame],
         "rows": list(frame.itertuples(index=False, name=None)),
     }
 

@@ -84,7 +84,24 @@ WORDS = {  # column -> its head
     "paper_se_peak": "SE_peak, paper",
     "paper_rt_peak": "RT_peak, paper",
     "minus": "against",
+    "iqm": "interquartile mean",
+    "drop_percent": "p (%)",
+    "drop_fraction": "p",
+    "unreached": "levels never reached",
+    "peak_unreached": "seeds below PPO's best",
+    "spearman_product": "Spearman, influence with true × estimated",
+    "spearman_product_by_rank": "the same by rank",
+    "spearman_error": "Spearman, influence with error",
+    "error_bottom": "error, bottom 100",
+    "sign_agreement": "signs agree",
+    "sign_agreement_bottom": "signs agree, bottom 100",
 }
+
+
+def words(name: str) -> str:
+    """A column or quantity for people: `total_with_sampling_s` is `total with sampling (s)`."""
+    text, unit = (name[:-2], " (s)") if name.endswith("_s") else (name, "")
+    return WORDS.get(name, f"{text.replace('_', ' ')}{unit}")
 
 
 def readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
@@ -111,7 +128,7 @@ def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
     if base == "n" and "expected" in row:
         return count(row)
     if isinstance(value, str):
-        return value
+        return words(value) if base in ("quantity", "arm", "minus") else value
     stem = base.removeprefix("paper_").replace("_with_sampling", "")
     kind = row.get("unit") or ("fraction" if row.get("quantity") in PERCENT else "") if stem == "value" else ""
     percent = stem in PERCENT or kind == "fraction"
