@@ -559,6 +559,7 @@ def known(kind, n=40, seed=0):
     )
 
 
+@pytest.mark.filterwarnings("error:.*scored by jvp")
 @pytest.mark.parametrize("objective", [PolicyGradient(), ClippedPPO(normalize=False, clip_range=0.1), ClippedPPO()])
 @pytest.mark.parametrize("kind", SPACES)
 def test_formulas_equal_every_backend(kind, objective):
