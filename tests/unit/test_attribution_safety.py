@@ -14,7 +14,7 @@ from torch import nn
 import oracles
 from rl_influence.attribution import FAction, FReturn, ScoringError, Step, influence_scores, tracin_scores
 from rl_influence.attribution.by_hand import HandDerived
-from rl_influence.attribution.policies import as_batch
+from rl_influence.attribution.policies import as_batch, untouched
 from rl_influence.ppo.networks import OneHot, make_policy
 from rl_influence.ppo.objective import ClippedPPO, PolicyGradient
 
@@ -224,6 +224,14 @@ def test_random_numbers_that_a_refused_policy_drew_are_put_back(backend):
     with pytest.raises(ScoringError, match="draws random numbers"):
         influence_scores(policy, records, FReturn(records), backend=backend)
     assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(ScoringError, match="draws random numbers"):
+        FAction(records.observations[0], records.actions[0])(policy)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_device_without_random_numbers_has_none_to_put_back():
+    with untouched(Plain(nn.Linear(5, 3)).to("meta")):
+        pass
 
 
 # --- records that are tied together ----------------------------------------------------------------------------------
@@ -407,6 +415,28 @@ def test_observations_of_any_size_are_scored(scale, log_std, backend):
             scores = influence_scores(policy, records, FReturn(records), backend=backend)
         exact = influence_scores(copy.deepcopy(policy).double(), records, FReturn(records))
         assert (scores.double() - exact).abs().max() < (1e-6 if said else 1e-2) * exact.abs().max()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_at_right_angles_are_no_sign_of_a_fault(backend, recwarn):
+    """Their product is all rounding, and that follows their lengths."""
+    for seed in range(10):
+        torch.manual_seed(seed)
+        policy = Plain(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
+        records = SimpleNamespace(
+            observations=torch.randn(1, 5), actions=torch.zeros(1, dtype=torch.long), advantages=torch.ones(1)
+        )
+        exact = copy.deepcopy(policy).double()
+        own = oracles.gradient(exact, exact.log_prob(records.observations.double(), records.actions)[0])
+        across = torch.randn(len(own)).double()
+        across = (across - own * (own @ across) / (own @ own)).float()
+
+        def target(policy, across=across):
+            return torch.cat([parameter.flatten() for parameter in policy.parameters()]) @ across
+
+        score = influence_scores(policy, records, target, backend=backend)
+        assert abs(float(score)) < 1e-4
+    assert not recwarn.list
 
 
 def test_where_float32_is_exhausted_float64_scores_and_one_line_says_so():

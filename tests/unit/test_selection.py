@@ -426,6 +426,8 @@ def test_a_rule_can_be_asked_again_before_every_epoch(own_rules):
     for expected, weight in (([0, 1, 2, 3], 2), ([0, 2], 2), ([1], 3)):
         assert sorted(next(epochs)) == expected
         assert (chosen.weights == weight).all()
+    others = select(spec("influence", 50), buffer(4), np.ones(4), np.random.default_rng(0), rescore=lambda: 1 / 0)
+    assert others.again is None
 
 
 def test_scores_within_a_round_see_ratios_and_clipping():

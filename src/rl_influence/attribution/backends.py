@@ -131,7 +131,7 @@ def ghost(policy: nn.Module, objective: Objective, batch: Any, direction: Direct
         ]
         with torch.no_grad():
             shift = LINEAR_IN_PARAMETERS[type(module)](module, (*args, *kwargs.values())[0], *moved)
-        if shift.ndim == 0 or len(shift) % n:
+        if len(shift) % n:
             raise _refusal(policy, ids[0], f"has an output of shape {tuple(shift.shape)}, not one row per record")
         scale = epsilon.repeat_interleave(len(shift) // n).reshape(-1, *[1] * (shift.ndim - 1))
         shifted = output + scale * shift
