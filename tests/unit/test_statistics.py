@@ -154,3 +154,10 @@ def test_spearman_undefined_says_so_with_its_n(x, y, n, reason):
     rho, count = st.spearman(x, y)
     assert np.isnan(rho) and count == n
     assert reason in st.why_undefined(x, y)
+
+
+@pytest.mark.parametrize("x, y", [([1, 2, 3], [1, 2]), ([[1, 2, 3]], [[1, 2, 3]])])
+def test_points_are_two_lists_of_one_length(x, y):
+    for measure in (st.spearman, st.why_undefined):
+        with pytest.raises(ValueError, match="expected two equally long lists"):
+            measure(x, y)
