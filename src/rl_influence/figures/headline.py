@@ -89,7 +89,8 @@ def _draw_curves(axis: Axes, table: pd.DataFrame, config: Config) -> None:
         axis.text(0.5, 0.5, "too few seeds", transform=axis.transAxes, ha="center", color=style.GREY)
     else:
         numbers = table.iloc[0]
-        axis.set_title(f"{numbers['environments']:g} environments, {numbers['runs']:g} seeds", color=style.GREY)
+        places = f"{numbers['environments']:g} environment{'' if numbers['environments'] == 1 else 's'}"
+        axis.set_title(f"{places}, {numbers['runs']:g} seeds", color=style.GREY)
 
 
 def _draw_se_ave(axis: Axes, mean: pd.Series, place: float) -> None:

@@ -73,6 +73,7 @@ def render(config: Config, root: Path, source: str | Path | None = None) -> str:
             tally=[
                 {"name": v, "slug": _slug(v), "claims": claims.loc[claims["verdict"] == v, "claim"].tolist()}
                 for v in VERDICTS
+                if (claims["verdict"] == v).any()
             ],
             claims=[_claim(claim, tables["claims_checks"], config) for claim in tested.to_dict("records")],
             untested=claims.loc[claims["verdict"] == "not run", "claim"].tolist(),
