@@ -20,7 +20,7 @@ LOOKS = {
     "ppo_matched_updates": ("#777777", ":", "*"),
 }
 SMOOTH = 5  # rounds of a running mean: a round's mean reward is of a few dozen generations
-DETECTORS = {"tox_block": "tox-block", "hatesonar": "hatesonar", "profanity": "profanity-check"}
+DETECTORS = {"tox_block": "tox-block", "hatesonar": "hatesonar", "profanity": "profanity"}
 
 
 def looks(study: Study, method: str) -> dict:
