@@ -392,6 +392,9 @@ def test_time_to_a_reward_that_is_never_reached_is_endless():
     row = evaluate(rule, config, listed() | {"rlhf_per_seed": table}, REPORTED)["claims_checks"].iloc[0]
     assert row["value"] == 0.5 and row["bound"] == "at least" and row["outcome"] == "undecided"
     table["best_reached"] = 1
+    planned = rules(claim(check(**sides, quantity="rounds_to_best", below=0.6), seeds={"rlhf_fast": 5}))
+    row = evaluate(planned, config, listed() | {"rlhf_per_seed": table}, REPORTED)["claims_checks"].iloc[0]
+    assert (row["outcome"], row["n"], row["reason"]) == ("incomplete", 3, "2 of 5 seeds are missing")
     row = evaluate(rule, config, listed() | {"rlhf_per_seed": table}, REPORTED)["claims_checks"].iloc[0]
     assert row["outcome"] == "holds"
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from rl_influence.analysis.curves import environments_of, reference_method
 from rl_influence.config import Config
@@ -30,7 +31,8 @@ def draw(tables: dict, config: Config) -> Figure:
     table = tables["step_size"]
     table = table[table["n"] > 0] if len(table) else table
     kinds = {name: config.methods[name].selection.kind for name in table["method"].unique()}
-    table = table[[kinds[name] in FAMILIES and _is_one(name, config) for name in table["method"]]]
+    pairs = zip(table["environment"], table["method"], strict=True)
+    table = table[[kinds[name] in FAMILIES and _is_one(environment, name, config) for environment, name in pairs]]
     counts = table.groupby("environment")["method"].nunique() if len(table) else {}
     drawn = [e for e in environments_of(config) if e in counts and counts[e] > 1]
     if not drawn:
@@ -42,6 +44,7 @@ def draw(tables: dict, config: Config) -> Figure:
         for axis, (quantity, (label, scale)) in zip(pair, ROWS.items(), strict=True):
             _draw(axis, own, seeds, config, quantity, scale)
             style.log_scale(axis, "x")
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.axhline(0 if quantity == "rounds_saved" else 1, color=style.SOFT, lw=0.6, zorder=1)
             axis.axvline(1, color=style.SOFT, lw=0.6, zorder=1)
             if axis.get_subplotspec().is_first_col():
@@ -49,7 +52,8 @@ def draw(tables: dict, config: Config) -> Figure:
         pair[0].set_xlim(pair[1].get_xlim())
         pair[0].set_xticklabels([])
         figure.align_ylabels(pair)
-    smalls = [style.counts(_counts(panels.rows_of(table, (e,)), config)) for e in drawn]
+    ranges = [panels.rows_of(table, (e,))["n"].agg(["min", "max"]) for e in drawn]
+    smalls = [f"n = {low}" if low == high else f"n = {low} to {high}" for low, high in ranges]
     style.titles(list(axes[:, 0]), [config.environments[name].label for name in drawn], smalls, 30)
     handles = [
         style.handle({"color": color, "marker": "o", "linestyle": "-", "label": label})
@@ -64,14 +68,11 @@ def draw(tables: dict, config: Config) -> Figure:
     return style.finish(figure, handles, panels.missing(tables, config, methods), "step of a round, relative to PPO's")
 
 
-def _is_one(name: str, config: Config) -> bool:
-    """Whether a method is one of this figure: PPO, IIF or random, with another step size or none at all."""
+def _is_one(environment: str, name: str, config: Config) -> bool:
+    """Whether a method is one of this figure: PPO, IIF at the environment's p or random, with whatever step size."""
     selection, changes = config.methods[name].selection, config.methods[name].ppo.model_dump(exclude_unset=True)
-    return selection.updates == "own" and set(changes) <= {"learning_rate_factor", "max_grad_norm"}
-
-
-def _counts(table: pd.DataFrame, config: Config) -> dict[str, int]:
-    return {config.methods[row.method].label: int(row.n) for row in table.itertuples()}
+    chosen = selection.drop_percent in (None, "chosen", config.environments[environment].drop_percent)
+    return chosen and selection.updates == "own" and set(changes) <= {"learning_rate_factor", "max_grad_norm"}
 
 
 def _look(name: str, config: Config) -> dict:

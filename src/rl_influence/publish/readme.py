@@ -29,7 +29,7 @@ BESIDE_SGD = {"minigrid_adam": "minigrid", "lunarlander_adam": "lunarlander"}
 
 def found(ledger: Ledger) -> str:
     """The answer in a few lines, without what the studies do not ask for."""
-    lines = [answer(ledger), _papers_measure(ledger), f"{_clipping(ledger)} {_rates(ledger)}".strip(), _tally(ledger)]
+    lines = [answer(ledger), _rates(ledger), _papers_measure(ledger), _clipping(ledger), _tally(ledger)]
     return "\n".join(f"* {line}" for line in lines if line)
 
 
@@ -75,13 +75,19 @@ def _clipping(ledger: Ledger) -> str:
 
 
 def _rates(ledger: Ledger) -> str:
-    """The simplest rival."""
+    """The simplest rival: what IIF saves against a PPO with a larger step."""
     rows = ledger.of(18, role="decides")
-    there = [row for row in rows if row["n"]]
-    if not there:
+    if not any(row["n"] for row in rows):
         waiting = any(row["expected"] for row in rows)
         return "Whether a larger learning rate does as much is not run yet." if waiting else ""
-    return f"Against a PPO with a tuned learning rate: {_listed(there)}."
+    rivals = {"against a PPO with a tuned learning rate": (18, ""), "with both tuned": (19, "")}
+    rivals["against a PPO whose rounds move the actor as far as IIF's"] = (20, ", IIF's displacement:")
+    parts = [
+        f"{rival}: {_listed(found)}"
+        for rival, (claim, words) in rivals.items()
+        if (found := [row for row in ledger.of(claim, role="decides") if row["n"] > 2 and words in row["check"]])
+    ]
+    return f"**Is it the step?** Rounds that IIF saves (negative: loses) {'; '.join(parts)}."
 
 
 def _tally(ledger: Ledger) -> str:

@@ -84,11 +84,13 @@ def evaluate(
     context = Context(claims, config, tables)
     verdicts, rows = [], []
     for claim in claims.claims:
-        required = {e: [assess(check, e, context) for check in claim.requires] for e in claim.seeds}
+        required = {
+            e: [assess(check, e, context, planned) for check in claim.requires] for e, planned in claim.seeds.items()
+        }
         outcomes = [
-            _if_it_applies(assess(check, e, context), required[e])
+            _if_it_applies(assess(check, e, context, planned), required[e])
             for check in claim.checks
-            for e in claim.seeds_of(check)
+            for e, planned in claim.seeds_of(check).items()
         ]
         listed = [("requires", outcome) for found in required.values() for outcome in found]
         listed += [(outcome.check.role, outcome) for outcome in outcomes]
@@ -106,13 +108,15 @@ def confidence_of(claims: Claims, study: str) -> float:
     return pocock_confidence(rule.looks, rule.alpha) if study in rule.studies else 1 - rule.alpha
 
 
-def assess(check: CheckConfig, environment: str, context: Context) -> Outcome:
-    """A check in an environment."""
+def assess(check: CheckConfig, environment: str, context: Context, planned: int) -> Outcome:
+    """A check in an environment; `planned` seeds make a table complete that belongs to no study's grid."""
     found = needs(check, environment, context)
+    if check.table in APART:
+        found = replace(found, short=max(0, planned - len(found.seeds)))
     blank = Outcome(check, environment, "not run", needs=found, reason=found.lacks)
     if found.lacks:
         return blank
-    if len(found.seeds) < FEWEST_SEEDS:
+    if len(found.seeds) < FEWEST_SEEDS and not found.short:
         number = f"{len(found.seeds)} seed{'s' * (len(found.seeds) != 1)}"
         return replace(blank, reason=f"the study asks for {number}, the rule for {FEWEST_SEEDS} or more")
     scale = margin_scale(check, environment, context)
@@ -141,9 +145,10 @@ def _judged(blank: Outcome, numbers: Sample) -> Outcome:
     interval = t_interval(numbers.value, blank.confidence, most_possible)
     result = replace(blank, sample=numbers, interval=interval, least=least, most=most)
     notes = list(numbers.notes)
-    if found.missing:
+    if found.missing or found.short:
         outcome = "incomplete" if result.interval.n else "not run"
-        notes.insert(0, wording.runs_missing(found.missing))
+        short = f"{found.short} of {found.short + len(found.seeds)} seeds are missing"
+        notes.insert(0, wording.runs_missing(found.missing) if found.missing else short)
     elif is_undefined(result.interval) or result.interval.n < FEWEST_SEEDS:
         outcome = "undecided"
         notes.insert(0, f"defined for {result.interval.n} of {len(found.seeds)} seeds")

@@ -90,6 +90,7 @@ class Needs:
     seeds: frozenset[int] = frozenset()
     missing: tuple[tuple[str, str, int], ...] = ()  # environment, method, seed
     lacks: str = ""  # what the study does not have at all
+    short: int = 0  # seeds that a table apart from the grid does not have yet
 
 
 def sample(check: CheckConfig, side: Filter, environment: str, context: Context) -> Sample:
