@@ -516,10 +516,13 @@ def test_direct_comparisons(study):
             sides = [(a, b) for a, b in sides if a is not None and b is not None]
             measures = {q: lambda a, b, f=f: f(a) - f(b) for q, f in RETURNS.items()}
             measures["se_ave"] = lambda a, b: efficiency(b, a)["se_ave"]
-            measures["rounds_saved"] = lambda a, b, e=e: statistics.fmean(x[0] for x in saved(a, b, study.levels[e]))
-            found = interval([measures[row["quantity"]](a, b) for a, b in sides], study.confidence)
-            found = within(found, 1 if row["quantity"] == "rounds_saved" else math.inf)
-            assert int(row["n"]) == len(sides) and int(row["expected"]) == len(seeds), row
+            measures["rounds_saved"] = lambda a, b, e=e: statistics.fmean(
+                [x[0] for x in saved(a, b, study.levels[e])] or [math.nan]
+            )
+            values = [measures[row["quantity"]](a, b) for a, b in sides]
+            values = [value for value in values if not math.isnan(value)]  # where PPO never rises, nothing is saved
+            found = within(interval(values, study.confidence), 1 if row["quantity"] == "rounds_saved" else math.inf)
+            assert int(row["n"]) == len(values) and int(row["expected"]) == len(seeds), row
             assert all(same(row[k], x) for k, x in zip(("value", "low", "high"), found, strict=True)), (row, found)
 
 
@@ -547,7 +550,9 @@ def test_every_check_and_every_verdict(study):
         requirements = {}
         for environment in claim["seeds"]:
             for check in claim.get("requires", ()):
-                requirements.setdefault(environment, []).append((check, assess(check, environment, study, claim["seeds"][environment])))
+                requirements.setdefault(environment, []).append(
+                    (check, assess(check, environment, study, claim["seeds"][environment]))
+                )
         cases: dict[tuple[str, str], dict[str, list[str]]] = {}
         mine = [row for row in rows if int(row["claim"]) == claim["claim"]]
         expected = [("requires", *pair, e) for e, pairs in requirements.items() for pair in pairs]
