@@ -520,6 +520,7 @@ def test_the_papers_number_is_compared_with_our_prediction_interval(tmp_path):
         ({"above": 0, "seeds": {"frozenlake": 2}}, "2 planned seeds of frozenlake decide nothing; at least 3"),
         ({"above": 0, "quantity": "se_ave"}, "se_ave is not 0 between equal methods and cannot decide"),
         ({"above": 0, "table": "rounds_to"}, "rounds_saved is the quantity of table rounds_to"),
+        ({"above": 0, "table": "rounds_to", "quantity": "rounds_saved"}, "rounds_saved needs against"),
         ({"above": 0, "where": {}}, "a check needs one of where and any_of"),
         ({"above": 0, "than": {"method": "a", "against": "b"}}, "than needs against"),
         ({"above": 0, "seeds": {"acrobot": 3}}, "a check is made in acrobot, which its seeds do not list"),
