@@ -277,6 +277,16 @@ def test_a_tuned_method_is_chosen_on_the_other_seeds(tmp_path):
     own = tables["returns_per_seed"].query("method == 'iif_p50'").set_index("seed")["mean_training_return"]
     other = pd.Series({seed: table.loc[seed, method] for seed, method in expected.items()})
     assert row["value"] == pytest.approx((own - other).mean()) and row["n"] == 3
+
+    # two seeds and two methods are enough to choose, one of either is not
+    def choice(names, seeds):
+        few = tables | {"returns_per_seed": tables["returns_per_seed"].query(f"seed in {seeds}")}
+        one = rules(claim(returns(against={"method": "any"}, above=0)), tuned={"any": names})
+        return samples.tuned_choice("any", "frozenlake", samples.Context(one, config, few))
+
+    better = {seed: "random" if table["random"][seed] > table["ppo"][seed] else "ppo" for seed in (0, 1)}
+    assert choice(("ppo", "random"), [0, 1]) == {0: better[1], 1: better[0]}
+    assert choice(("ppo", "random"), [0]) == choice(("ppo", "td_error"), [0, 1]) == {}
     # every member's runs are needed
     lost = {
         "missing_runs": pd.DataFrame([("frozenlake", "random", 2, "no folder")], columns=tables["missing_runs"].columns)
