@@ -505,6 +505,12 @@ def test_paper_numbers_as_printed_and_as_values():
     se = check(**SE_AVE, role="beside", above=0, reported=("figure_6b.{environment}.{method}.se_ave",))
     assert paper_number(se, "frozenlake", "iif_p50", REPORTED) == ("34 ± 2", 0.34, 5)
     assert paper_number(se, "pong", "iif_p50", REPORTED)[0] == ""  # the paper prints none
+    places = tuple(f"figure_6b.{{environment}}.{{method}}.{name}" for name in ("se_ave", "se_peak"))
+    text, value, _ = paper_number(
+        check(**SE_AVE, role="beside", above=0, reported=places), "frozenlake", "iif_p50", REPORTED
+    )
+    first, second = (float(part.split(" ± ")[0]) for part in text.split(" against "))
+    assert first == 34 and value == pytest.approx(0.01 * (first - second))
     gain = returns(above=0, reported=("table_4.{environment}.{method}",))
     assert paper_number(gain, "minigrid", "iif_p12_5", REPORTED) == ("[0.04, 0.33]", pytest.approx(0.185), 5)
     places = ("table_5.{environment}.influence_s", "table_5.{environment}.optimise_iif_s")
