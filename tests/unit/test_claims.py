@@ -136,10 +136,10 @@ def test_missing_runs_leave_a_claim_open_only_while_they_could_change_it(tmp_pat
 
 def test_numbers_against_ppo_need_its_runs_and_others_do_not(tmp_path):
     own = check(table="returns_per_seed", quantity="mean_training_return", against=None, above=0)
-    against_ppo = check(**SE_AVE, role="beside", above=0)
+    against_ppo = check(**SE_AVE, role="beside", below=0)
     _, rows = result(tmp_path, rising(EARLIER), own, against_ppo, skip=lambda run: (run.method, run.seed) == ("ppo", 1))
     assert rows[["outcome", "n", "expected"]].to_numpy().tolist() == [["holds", 3, 3], ["incomplete", 2, 3]]
-    assert rows["reason"].tolist() == ["", "1 run is missing"]
+    assert rows["reason"].tolist() == ["", "1 run is missing"] and rows["claimed"].tolist() == ["above", "below"]
 
 
 def test_missing_runs_of_a_method_are_named_together(tmp_path):
