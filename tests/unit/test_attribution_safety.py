@@ -322,6 +322,28 @@ def test_rows_that_are_not_record_by_record_are_refused_by_ghost_and_right_other
             influence_scores(policy, records, FReturn(records), backend="ghost")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_layer_that_is_called_on_something_else_than_the_records(backend):
+    class Relative(Categorical):
+        """Logits beside those of one fixed observation."""
+
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(5, 3).double()
+
+        def logits(self, observations):
+            return self.net(observations) - self.net(torch.ones(1, 5).double()).tanh()
+
+    policy, records = Relative(), make("tied weights")[1]
+    if backend == "ghost":
+        with pytest.raises(ScoringError, match=r"an output of shape \(1, 3\), not one row per record"):
+            influence_scores(policy, records, FReturn(records), backend=backend)
+    else:
+        expected = oracles.influence(policy, records, lambda p: oracles.f_return(p, records))
+        scores = influence_scores(policy, records, FReturn(records), backend=backend)
+        assert (scores - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
 def test_what_goes_wrong_only_once_ratios_are_clipped_is_found_at_a_later_step():
     """The comparison is made at the 1st, 2nd, 4th, 8th, ... step, since at the first one all ratios may be 1."""
     policy, records = tied(Swapped, 16, 0)

@@ -576,6 +576,8 @@ def test_wrong_rules_are_refused(changes, message):
         parse(Claims, RULES | {"claims": [entry]}, "claims.yaml")
     if "control_of" not in changes:
         return
+    with pytest.raises(ConfigError, match=r"companion \[0.5\]: the table rounds_to has "):
+        parse(Claims, RULES | {"companion": [0.5], "claims": [entry | {"control_of": None}]}, "claims.yaml")
     with pytest.raises(ConfigError, match="claim 1 is repeated"):
         parse(Claims, RULES | {"claims": [entry | {"control_of": None}] * 2}, "x")
 

@@ -62,6 +62,7 @@ def test_bounds_decide_by_their_worse_end(sign):
     assert judge(endless, interval(-0.3, -0.1), check(above=0)) == "fails"
     assert judge(endless, interval(-0.3, -0.1), check(below=0)) == "holds"
     assert judge(endless, interval(0.1, 0.3), check(below=0)) == "undecided"
+    assert judge(interval(-1, 0), interval(-1, 0), check(above=0)) == "undecided"  # what is possible is the threshold
 
 
 ROLES = ("decides", "vetoes", "completes")
