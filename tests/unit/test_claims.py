@@ -221,7 +221,9 @@ def test_unreached_levels_of_se_ave_count_as_minus_one_before_it_holds(tmp_path)
         return np.minimum(values, 0.6) if run.method == "iif_p50" else values
 
     beside = check(**SE_AVE, role="vetoes", above=0)
-    _, rows = result(tmp_path, curve, SAVES, beside)
+    peak = check(**SE_AVE | {"quantity": "se_peak"}, role="beside", above=0)
+    _, rows = result(tmp_path, curve, SAVES, beside, peak)
+    assert rows["unreached"].tolist()[1:] == pytest.approx([0.4, 1])  # the peak in none of the seeds
     row = rows.iloc[1]
     assert row["unreached"] == pytest.approx(0.4) and row["low"] > 0 and row["bound"] == "at most"
     reached = [np.mean([1 - (2 - s + k) / (10 - s + k) for k in range(1, 7)]) for s in SEEDS]
