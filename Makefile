@@ -5,7 +5,7 @@
 # make test        the quick tests; make test SLOW=1 runs all of them
 # make bench       side by side with Stable-Baselines3; prints the ratios
 # make faults      runs killed, files damaged, disks full: hundreds of times; prints what went wrong
-# make mutants     small faults, one at a time, in what computes: which of them do the tests notice? (an hour; SAMPLE=200)
+# make mutants     small faults, one at a time, in what computes: which of them do the tests notice? (half an hour; SAMPLE=200)
 # make resume      go on after snakemake itself was killed; make resume-slurm: the same on Slurm (docs/clusters.md)
 # make lint      ruff, snakefmt, mypy, schemas of .github, Dockerfile; make docs: the documentation as a site, in site/
 # make regenerate  golden runs, schemas, config/README.md and generated blocks anew
