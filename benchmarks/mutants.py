@@ -19,8 +19,8 @@ import gc
 import hashlib
 import importlib.machinery
 import itertools
+import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
@@ -46,7 +46,7 @@ TESTS = {  # module or package -> its tests
     "selection": ("selection",),
     "rules": ("selection",),
     "analysis/sample_efficiency": ("sample_efficiency",),
-    "analysis/statistics": ("statistics",),
+    "analysis/statistics": ("statistics", "aggregate", "claims_power"),
     "analysis/claims": ("claims", "claims_verdicts", "claims_power"),
 }
 SWAPS = {
@@ -154,25 +154,25 @@ def sample(number: int, seed: int, only: str = "") -> dict[str, list[Mutant]]:
 
 def forked(function: Callable[[], Any], timeout_s: int) -> Any:
     """What the function returns in a silent fork of this process; None if that dies or takes longer."""
-    reading, writing = os.pipe()
+    receiver, sender = multiprocessing.Pipe(duplex=False)
     child = os.fork()
     if child == 0:
         status = 1
         try:
             os.setsid()
             signal.alarm(timeout_s)  # an endless loop is noticed
-            os.close(reading)
             for stream in (1, 2):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            with open(writing, "wb") as pipe:
-                pickle.dump(function(), pipe)
+            sender.send(function())
             status = 0
         finally:
             os._exit(status)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        answer = pipe.read()
-    return pickle.loads(answer) if os.waitpid(child, 0)[1] == 0 else None
+    sender.close()
+    try:
+        answer = receiver.recv()
+    except EOFError:
+        answer = None
+    return answer if os.waitpid(child, 0)[1] == 0 else None
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
@@ -217,7 +217,7 @@ class Collected:
     @staticmethod
     def _run(session: Any, items: list[Any]) -> Iterator[Any]:
         """Runs tests; yields each that passed, stops after one that failed."""
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in itertools.zip_longest(items, items[1:]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             yield item
             if session.testsfailed:
@@ -352,22 +352,19 @@ def _in_session(key: str, chosen: list[Mutant]) -> Iterator[tuple[Mutant, str]]:
     """Each mutant with the test that notices it where the tests are collected once for all."""
     if not chosen:
         return
-    reading, writing = os.pipe()
+    receiver, sender = multiprocessing.Pipe(duplex=False)
     child = os.fork()
     if child == 0:
-        os.close(reading)
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        with open(writing, "wb") as pipe:
-            pytest_of(key, Collected(chosen, lambda *answer: (pickle.dump(answer, pipe), pipe.flush())))
+        pytest_of(key, Collected(chosen, lambda *answer: sender.send(answer)))
         os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        while True:
-            try:
-                yield pickle.load(pipe)
-            except EOFError:
-                break
+    sender.close()
+    while True:
+        try:
+            yield receiver.recv()
+        except EOFError:
+            break
     os.waitpid(child, 0)
 
 

@@ -13,7 +13,7 @@ from rl_influence.ppo.inference import Inference
 from rl_influence.ppo.kernels import FlatParameters
 from rl_influence.ppo.learner import Learner, Optimizer, minibatches
 from rl_influence.ppo.networks import make_policy
-from rl_influence.ppo.objective import normalize
+from rl_influence.ppo.objective import Step, normalize
 from rl_influence.ppo.records import Records, TrainingError, distinct_observations
 from rl_influence.ppo.rollout import collect, gae
 
@@ -302,7 +302,7 @@ def test_a_step_is_seen_with_its_gradient_and_the_old_parameters():
         assert step.learning_rate == 0.1
         seen.append((step.index, step.batch, learner.parameters.vector.copy(), learner.parameters.gradient.copy()))
     (i, first_batch, start, gradient), (j, second_batch, middle, _) = seen
-    assert (i, j) == (0, 1)
+    assert (i, j) == (0, 1) and Step(first_batch).index == 0
     np.testing.assert_array_equal(np.concatenate([first_batch, second_batch]), np.arange(128))
     np.testing.assert_allclose(middle, start - 0.1 * gradient, rtol=0, atol=1e-15)
 

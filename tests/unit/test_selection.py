@@ -23,6 +23,7 @@ from rl_influence.selection import (
     Selection,
     drop_most_negative,
     needs_scores,
+    needs_true_advantages,
     normalize_in_minibatches,
     number_dropped,
     score,
@@ -353,6 +354,11 @@ def test_updates(kind, percent, updates, per_epoch):
 )
 def test_scores_are_computed_where_they_are_used(selection, needed):
     assert needs_scores(spec(*selection)) is needed
+
+
+def test_exact_advantages_are_computed_where_they_are_used():
+    kinds = ("influence", "advantage_h1", "advantage_h1_exact", "advantage_h2_exact")
+    assert [needs_true_advantages(spec(kind, 50)) for kind in kinds] == [False, False, True, True]
 
 
 # Rules of one's own, and unknown ones
