@@ -19,7 +19,9 @@ FOLDERS = [run_directory(CONFIG.study, run) for run in CONFIG.runs]
 
 
 def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.glob("results/*/runs/**/*") if path.is_file()
+    }
 
 
 def tree(root: Path, *numbers: int) -> Path:
