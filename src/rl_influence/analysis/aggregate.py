@@ -17,7 +17,14 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import StudyCurves, adam_variants, chosen_iif, compared_environments, methods_of, reference_method
+from .curves import (
+    StudyCurves,
+    adam_variants,
+    chosen_iif,
+    compared_environments,
+    random_methods,
+    reference_method,
+)
 from .first_passage import rise, saved
 from .groups import compared, returns_by_run
 from .statistics import (
@@ -126,7 +133,7 @@ def _over_environments(strata: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) 
 
 def _roles(config: Config) -> list[str]:
     """Standard PPO, IIF at each environment's own p, and random dropping if the study has it."""
-    random = [name for name in methods_of(config, "random") if config.methods[name].selection.updates == "own"]
+    random = random_methods(config)
     return [reference_method(config), "chosen", *random[:1]]
 
 

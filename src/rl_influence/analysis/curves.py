@@ -122,6 +122,11 @@ def reference_method(config: Config) -> str:
     raise ConfigError("methods.yaml has no standard PPO: a method with selection: {kind: all} and nothing else")
 
 
+def random_methods(config: Config) -> list[str]:
+    """Random dropping with nothing else changed."""
+    return [name for name in methods_of(config, "random") if _plain(config, name)]
+
+
 def iif_sweep(config: Config) -> dict[str, float]:
     """IIF's methods of one p and with nothing else changed: id -> p in percent, rising."""
     found = {

@@ -69,21 +69,21 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
     does: peak_reached is false and rt_peak a bound).
     """
     runs, reference = returns_by_run(study), reference_method(study.config)
-    timed = study.timings.groupby(["environment", "method", "repeat"])[[*PHASES]].mean()
+    of_round = study.timings.groupby(["environment", "method", "repeat"])[[*PHASES]].mean()
     repeats = study.timings["repeat"].nunique()
     rows = []
     for (environment, method, seed), returns in runs.items():
-        if (environment, method) not in timed.index.droplevel("repeat"):
+        if (environment, method) not in of_round.index.droplevel("repeat"):
             continue
         rounds = np.arange(len(returns))
-        own = timed.loc[environment, method, seed % repeats]
+        own = of_round.loc[environment, method, seed % repeats]
         row = {"environment": environment, "method": method, "seed": seed} | own.to_dict()
         standard = runs.get((environment, reference, seed)) if method != reference else None
         row["peak_reached"] = pd.NA
         for suffix, phases in TOTALS.items():
             row[f"total{suffix}_s"] = rounds[-1] * own[phases].sum()
             if standard is not None:
-                of_ppo = timed.loc[environment, reference, seed % repeats][phases].sum()
+                of_ppo = of_round.loc[environment, reference, seed % repeats][phases].sum()
                 result = time_efficiency(standard, returns, rounds * of_ppo, rounds * own[phases].sum())
                 row |= {f"matching_peak{suffix}_s": result.method_s, f"rt_peak{suffix}": result.rt_peak}
                 row["peak_reached"] = result.reached
@@ -94,9 +94,9 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
 def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> pd.DataFrame:
     """Means over seeds of `runtimes_per_seed`, of what was timed, with the paper's RT_peak (Figure 6b, Table 3)."""
     rows = []
-    timed = set(study.timings[["environment", "method"]].itertuples(index=False, name=None))
+    measured = set(study.timings[["environment", "method"]].itertuples(index=False, name=None))
     for (environment, method), expected in expected_seeds(study).items():
-        if (environment, method) not in timed:
+        if (environment, method) not in measured:
             continue
         mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
         row = {"environment": environment, "method": method, "n": len(mine), "expected": expected}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from rl_influence.analysis.curves import chosen_iif
+from rl_influence.analysis.curves import chosen_iif, random_methods
 from rl_influence.config import Config
 
 from . import panels, reductions
@@ -17,6 +17,6 @@ READS = ("efficiency", "efficiency_per_seed", "runtimes", "runtimes_per_seed", "
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    methods = {e: [chosen_iif(config, e), *panels.random_methods(config)] for e in panels.main_environments(config)}
+    methods = {e: [chosen_iif(config, e), *random_methods(config)] for e in panels.main_environments(config)}
     quantities = [name for name in reductions.REDUCTIONS if name != "rt_peak" or len(tables["runtimes"])]
     return reductions.reductions_figure(tables, config, methods, quantities)

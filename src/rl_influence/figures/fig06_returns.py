@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from rl_influence.analysis.curves import random_methods
 from rl_influence.config import Config
 
 from . import panels
@@ -16,7 +17,7 @@ READS = ("curves_summary", "curves_per_seed", "missing_runs")
 
 def draw(tables: dict, config: Config) -> Figure:
     methods = {
-        environment: [*panels.standard_and_iif(config, environment), *panels.random_methods(config)]
+        environment: [*panels.standard_and_iif(config, environment), *random_methods(config)]
         for environment in panels.main_environments(config)
     }
     return panels.curves_figure(tables, config, methods)

@@ -16,7 +16,6 @@ from rl_influence.analysis.curves import (
     adam_variants,
     chosen_iif,
     compared_environments,
-    methods_of,
     reference_method,
 )
 from rl_influence.config import Config
@@ -40,11 +39,6 @@ def main_environments(config: Config) -> list[str]:
 def standard_and_iif(config: Config, environment: str) -> list[str]:
     """Standard PPO and IIF at the environment's own p."""
     return [name for name in (reference_method(config), chosen_iif(config, environment)) if name]
-
-
-def random_methods(config: Config) -> list[str]:
-    """Random dropping with nothing else changed."""
-    return [name for name in methods_of(config, "random") if config.methods[name].selection.updates == "own"]
 
 
 def in_grid(config: Config) -> set[tuple[str, str]]:

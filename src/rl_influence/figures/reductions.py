@@ -107,7 +107,9 @@ def draw_reductions(
             text = {"fontsize": style.SMALL, "color": this["color"], "ha": "center"}
             at = (LIMITS[0] + 22, place) if horizontal else (place, 0.03)
             text |= {"va": "center"} if horizontal else {"transform": axis.get_xaxis_transform()}
-            axis.text(*at, f"{reached.sum()} of {len(seeds)}", **text)
+            axis.text(
+                *at, f"{reached.sum()} of {len(seeds)}" if horizontal else f"{reached.sum()}/{len(seeds)}", **text
+            )
             crowded = True
             continue
         value, low, high = (100 * mean[name] for name in (quantity, f"{quantity}_low", f"{quantity}_high"))

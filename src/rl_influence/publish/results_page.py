@@ -252,8 +252,7 @@ def spent(ledger: Ledger) -> str:
     rows = []
     for folder in sorted((ledger.root / "results").glob("*/runs/*")):
         seconds = [pd.read_csv(path).drop(columns="round").sum(axis=None) for path in folder.rglob("timing.csv")]
-        name = folder.name
-        label = ledger.config.environments[name].label if name in ledger.config.environments else name
+        label = ledger.config.labels.get(folder.name, folder.name)
         rows.append(
             {"study": folder.parts[-3], "environment": label, "runs": len(seconds), "hours": sum(seconds) / 3600}
         )
