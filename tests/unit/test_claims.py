@@ -245,6 +245,30 @@ def test_one_of_several_may_hold_at_an_adjusted_level(tmp_path):
     assert (found["verdict"], rows["outcome"][0]) == ("not replicated", "fails")
 
 
+def test_alternatives_are_compared_on_the_same_seeds(tmp_path):
+    """p = 12.5 % has two more seeds than p = 50 %, in which it would look best."""
+    best = check(
+        where={}, any_of=[{"method": "iif_p12_5"}, {"method": "iif_p50"}], against={"method": "random"}, above=0
+    )
+    grid = [{"environments": ["frozenlake"], "methods": METHODS, "seeds": [0, 1, 2], "rounds": ROUNDS}]
+    grid += [
+        {"environments": ["frozenlake"], "methods": ["ppo", "random", "iif_p12_5"], "seeds": [3, 4], "rounds": ROUNDS}
+    ]
+    config = study(*grid)
+
+    def curve(run):
+        return rising(EARLIER | {"iif_p12_5": -9 if run.seed > 2 else 6})(run)
+
+    write_synthetic_study(tmp_path, config, curve=curve)
+    tables = make_tables(load_study(config, tmp_path), reported=REPORTED)
+    row = evaluate(rules(claim(best)), config, tables, REPORTED)["claims_checks"].iloc[0]
+    assert row["check"].startswith("best of 2: IIF, p = 50 %") and row["n"] == row["expected"] == 3
+    wrong = samples.sample(
+        best, best.sides[0], "frozenlake", samples.Context(rules(claim(best)), config, tables), range(5)
+    )
+    assert len(wrong.value) == 5 and wrong.value.mean() > row["value"]
+
+
 def test_the_gain_of_one_pair_minus_that_of_another(tmp_path):
     curves = {"ppo": 8, "iif_p50": 4, "ppo_noclip": 8, "iif_p50_noclip": 7}
     shrinks = check(

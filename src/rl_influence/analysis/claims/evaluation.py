@@ -125,7 +125,8 @@ def assess(check: CheckConfig, environment: str, context: Context, planned: int)
     confidence = 1 - (1 - confidence) / len(check.sides)  # Bonferroni, where one of several may hold
     outcomes = []
     for side in check.sides:
-        numbers = sample(check, side, environment, context) if len(context.tables[check.table]) else _no_sample()
+        there = len(context.tables[check.table])
+        numbers = sample(check, side, environment, context, found.seeds) if there else _no_sample()
         outcomes.append(_judged(replace(blank, side=side, margin=margin, confidence=confidence), numbers))
     kinds = [outcome.outcome for outcome in outcomes]
     order = [check.sign * outcome.interval.mean for outcome in outcomes]

@@ -93,23 +93,26 @@ class Needs:
     short: int = 0  # seeds that a table apart from the grid does not have yet
 
 
-def sample(check: CheckConfig, side: Filter, environment: str, context: Context) -> Sample:
-    """A check's number for each seed; `side` is its `where`, or one of its alternatives.
+def sample(check: CheckConfig, side: Filter, environment: str, context: Context, seeds: Iterable[int]) -> Sample:
+    """A check's number for each of these seeds; `side` is its `where`, or one of its alternatives.
+
+    All alternatives are compared on the same seeds, also where the study has more of one of them.
 
     Raises:
         ConfigError: for a column that its table does not have.
     """
-    own = located(side, environment, context.config)
+    only = {} if check.table in APART else {"seed": sorted(seeds)}
+    own = located(side, environment, context.config) | only
     if not check.against:
         return _plain(check, own, context)
-    other = located(_with_method(check.against, own), environment, context.config)
+    other = located(_with_method(check.against, side), environment, context.config) | only
     if check.table != "rounds_to":
         first, second = (_plain(check, where, context) for where in (own, other))
         return first.minus(second) if check.compare == "difference" else first.over(second)
     found = _saved(own, other, context)
     if check.than:
         place = check.than.environment or environment
-        pair = [located({"method": m}, place, context.config) for m in (check.than.method, check.than.against)]
+        pair = [located({"method": m}, place, context.config) | only for m in (check.than.method, check.than.against)]
         found = found.minus(_saved(*pair, context))
     return found
 
