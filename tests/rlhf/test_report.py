@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from rl_influence.rlhf import estimates, report, tables
@@ -27,7 +28,10 @@ def test_a_block_shows_what_the_tables_hold(tmp_path):
     missing = CURVES[["method", "seed"]].drop_duplicates().assign(reason="not there")[:1]
     seeds = tables.per_seed(CURVES, "rlhf_fast")
     makers = (tables.table_6, tables.ends, tables.progress)
-    for name, table in zip(tables.TABLES[1:], [seeds, *(make(CURVES) for make in makers), missing], strict=True):
+    names = ["round", "outcome", "scoring", "spearman", "low", "high", "n", "reliability"]
+    predicted = pd.DataFrame([[3, "f_seq", "random", 0.25, -0.5, 1, 2, 0.9], [3, "reward", "random", 0, -1, 1, 2, 0.9]])
+    made = [seeds, *(make(CURVES) for make in makers), predicted.set_axis(names, axis=1), missing]
+    for name, table in zip(tables.TABLES[1:], made, strict=True):
         table.to_csv(folder / f"{name}.csv", index=False)
     text = report.results(study, tmp_path)
     assert "| PPO | 2 | 7.00 ± 0.00 | 0.200 ± 0.000 |" in text
@@ -39,6 +43,8 @@ def test_a_block_shows_what_the_tables_hold(tmp_path):
     assert "it takes 98 [" in text and " % of PPO's rounds and 73 [" in text
     assert " % of its seconds (1 of 2 never reach it and count with all of their own); its reward" in text
     assert "rises by at least 14.1 standard errors with each seed (2)" in text
+    assert "| | round 3: f_seq | round 3: reward |" in text and "n = 2 seeds" in text
+    assert "| random | 0.25 [-0.50, 1.00] | 0.00 [-1.00, 1.00] |" in text
     assert "1 of 25 runs are not there yet (PPO 1)." in text
 
 

@@ -11,7 +11,7 @@ from rl_influence.analysis.claims.samples import language_model_files, language_
 from rl_influence.analysis.reported import load_reported
 from rl_influence.config import Config
 from rl_influence.rlhf import figures, tables
-from rl_influence.rlhf.settings import load_study
+from rl_influence.rlhf.settings import load_study, locate, run_directory
 from rl_influence.runs.store import ResultError
 
 
@@ -23,7 +23,8 @@ def made_up(reward: dict[tuple[str, int], list[float]], kept: int = 32) -> pd.Da
             rows.append(
                 {
                     "method": method, "seed": seed, "round": k, "sequences": 64 * k, "reward": value,
-                    "kl": 2.0 * (k - 1), "sequences_kept": 64 if method == "ppo" else kept, "updates": 8 * (k > 0),
+                    "kl": 2.0 * (k - 1), "displacement": 0.25 * k,
+                    "sequences_kept": 64 if method == "ppo" else kept, "updates": 8 * (k > 0),
                     "sampling_s": 1.0, "validation_s": 0.5 * (method != "ppo"), "influence_s": 0.25 * (method != "ppo"),
                     "optimise_s": 4.0 if method == "ppo" else 2.0,
                     "test_reward": 1.0 + k if ends else np.nan, "test_reward_se": 0.3 if ends else np.nan,
@@ -56,6 +57,7 @@ def test_runs_are_compared_with_ppos_best_of_their_seed():
     assert table.loc[("iif", 6), ["rounds_to_best", "best_reached", "time_to_best_s"]].tolist() == [6, 0, 22.5]
     assert table["dropped_share"].tolist() == [0, 0.5, 0, 0.5]
     assert table["optimise_s"].tolist() == [4, 2, 4, 2]
+    assert table["displacement"].tolist() == [0.25 * 3.5] * 4
     assert table.loc[("ppo", 5), "ppo_rise"] == pytest.approx(np.mean([1, 2, 5, 4, 4]))
     assert set(table["environment"]) == {"rlhf_fast"}
 
@@ -124,6 +126,34 @@ def test_ends_are_means_over_seeds():
     assert table.loc[("ppo", "tox_block"), "start_mean"] == pytest.approx(0.3)
     assert table.loc[("ppo", "tox_block"), "end_mean"] == pytest.approx(0.2)
     assert table.loc[("iif", "reward"), "n"] == 2
+
+
+def test_faithfulness_is_a_mean_over_the_seeds_that_are_there(tmp_path):
+    study = load_study("config/rlhf_explain.yaml")
+    assert tables.faithfulness(study, tmp_path).empty
+    for path, (seed, number, _) in study.removals().items():
+        if seed != 7:
+            row = [seed, number, "f_seq", "reward", seed / 10, -1, 1, 24, 2, 0.5]
+            names = "seed,round,outcome,scoring,spearman,low,high,sets,orders,reliability"
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(f"{names}\n{','.join(map(str, row))}\n")
+    table = tables.faithfulness(study, tmp_path)
+    assert table[["round", "n"]].to_numpy().tolist() == [[number, 2] for number in study.faithfulness.rounds]
+    assert table["spearman"].tolist() == pytest.approx([0.55, 0.55]) and table["reliability"].tolist() == [0.5, 0.5]
+
+
+def test_a_run_of_another_study_is_not_trained_again(tmp_path):
+    study, fast = (load_study(f"config/{name}.yaml") for name in ("rlhf_explain", "rlhf_fast"))
+    spec = study.run_spec("iif", 5)
+    assert spec == fast.run_spec("iif", 5)
+    own, other = (run_directory(name, "iif", 5, spec) for name in ("rlhf_explain", "rlhf_fast"))
+    assert locate("rlhf_explain", "iif", 5, spec, tmp_path) == own
+    (tmp_path / other).mkdir(parents=True)
+    (tmp_path / other / "manifest.json").touch()
+    assert locate("rlhf_explain", "iif", 5, spec, tmp_path) == other
+    (tmp_path / own).mkdir(parents=True)
+    (tmp_path / own / "manifest.json").touch()
+    assert locate("rlhf_explain", "iif", 5, spec, tmp_path) == own
 
 
 def test_figures_are_the_same_bytes_and_missing_runs_are_listed(tmp_path):

@@ -10,6 +10,7 @@ import yaml
 
 from rl_influence.analysis.registry import analysis_directory
 from rl_influence.config import Config
+from rl_influence.rlhf.settings import load_study, locate
 from rl_influence.runs.progress import expected_seconds
 from rl_influence.runs.provenance import fingerprint
 from rl_influence.runs.store import run_directory
@@ -61,6 +62,22 @@ def test_a_run_that_another_study_has_is_not_trained_again(make_workspace):
     assert workspace.planned("train", study="mine") == 7
     workspace.add_results()
     assert workspace.planned("train", study="mine") == 3
+
+
+@pytest.mark.parametrize("name", ["rlhf_fast", "rlhf_explain", "rlhf_study"])
+def test_a_study_of_language_models_trains_what_is_not_committed(workspace, tracked, name):
+    """Its figures are there already, and detectors are not: neither hides a missing run, nor makes one anew that is
+    there. PPO and IIF of `rlhf_explain` are runs of `rlhf_fast`."""
+    workspace.add_results()
+    study = load_study(ROOT / f"config/{name}.yaml")
+    folders = [locate(name, method, seed, spec, ROOT) for method, seed, spec in study.runs()]
+    result = workspace.snakemake("--dry-run", name)
+    planned = dict(re.findall(r"^(\w+) +(\d+)$", result.stdout, re.MULTILINE))
+    assert int(planned.get("rlhf_run", 0)) == missing(folders, tracked), result.stdout
+    removals = sum(path.as_posix() not in tracked for path in study.removals())
+    assert int(planned.get("rlhf_faithfulness", 0)) == removals
+    if name == "rlhf_explain":
+        assert sum(folder.parts[1] == "rlhf_fast" for folder in folders) == 2 * len(study.seeds)
 
 
 @pytest.mark.slow

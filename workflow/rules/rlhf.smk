@@ -62,7 +62,7 @@ rule rlhf_fast_model:
 
 rule rlhf_run:
     input:
-        ancient(rlhf_inputs),
+        ancient(rlhf_run_needs),
     output:
         [f"{RLHF_RUN}/{file}" for file in RLHF_FILES],
     log:
@@ -82,9 +82,31 @@ rule rlhf_run:
         " --seed {params.seed} >> {log} 2>&1 || {{ tail -n 1 {log} >&2; exit 1; }}"
 
 
+rule rlhf_faithfulness:
+    input:
+        ancient(rlhf_removal_needs),
+    output:
+        RLHF_REMOVAL,
+    log:
+        "logs/{study}/faithfulness/{removal}.log",
+    conda:
+        "../../environment-rlhf.yml"
+    threads: lambda wildcards: RLHF[wildcards.study].model.threads
+    resources:
+        mem_mb=lambda wildcards, attempt: 5000 * attempt,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        python=RLHF_PYTHON,
+        config=RLHF_CONFIG,
+        which=lambda wildcards: "--seed {} --round {}".format(*RLHF_REMOVALS[RLHF_REMOVAL.format(**wildcards)]),
+    shell:
+        "{params.python:q} -m rl_influence.rlhf faithfulness --config {params.config:q} {params.which} >> {log} 2>&1"
+        " || {{ tail -n 1 {log} >&2; exit 1; }}"
+
+
 rule rlhf_draw:
     input:
-        lambda wildcards: [f"{folder}/manifest.json" for folder, run in RLHF_RUNS.items() if run[0] == wildcards.study],
+        lambda wildcards: rlhf_results(wildcards.study),
     output:
         expand("results/{{study}}/tables/{table}.csv", table=RLHF_TABLES),
         expand("paper_figures/{{study}}/{figure}.{kind}", figure=RLHF_FIGURES, kind=["pdf", "png"]),
@@ -110,3 +132,4 @@ for name in RLHF:
             name
         input:
             f"paper_figures/{name}/{RLHF_FIGURES[0]}.png",
+            rlhf_results(name),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rl_influence.config import ConfigError
 from rl_influence.ppo.records import TrainingError
-from rl_influence.rlhf.settings import RunSpec, Study, load_study, run_directory
+from rl_influence.rlhf.settings import RunSpec, Study, load_study, locate, run_directory
 from rl_influence.rlhf.store import Stopped, is_whole
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.store import ResultError
@@ -32,9 +32,15 @@ def main(arguments: list[str] | None = None) -> None:
     run.set_defaults(function=_run)
     study = commands.add_parser("study", help="train the runs of a study that are missing, one after another")
     study.set_defaults(function=_study)
+    removals = commands.add_parser(
+        "faithfulness", help="leave halves of a round out: do its scores predict what happens?"
+    )
+    removals.add_argument("--seed", required=True, type=int)
+    removals.add_argument("--round", required=True, type=int, help="one of the study's faithfulness.rounds")
+    removals.set_defaults(function=_faithfulness)
     draw = commands.add_parser("draw", help="tables and figures of the runs that are there; needs no torch")
     draw.set_defaults(function=_draw)
-    for command in (run, study, draw):
+    for command in (run, study, removals, draw):
         command.add_argument("--config", type=Path, required=True, help="config/rlhf_*.yaml")
     report = commands.add_parser("report", help="write the generated blocks of docs/rlhf.md anew")
     report.set_defaults(function=_report)
@@ -93,7 +99,7 @@ def _study(options: argparse.Namespace) -> None:
     from rl_influence.runs.progress import duration
 
     study = load_study(options.config)
-    folders = {(m, s): run_directory(study.study, m, s, spec) for m, s, spec in study.runs()}
+    folders = {(m, s): locate(study.study, m, s, spec) for m, s, spec in study.runs()}
     missing = [(m, s, spec) for m, s, spec in study.runs() if not is_whole(folders[m, s], spec)]
     start = time.monotonic()
     for number, (method, seed, spec) in enumerate(missing):
@@ -103,6 +109,20 @@ def _study(options: argparse.Namespace) -> None:
         _say(f"{len(folders) - len(missing) + number} of {len(folders)} runs trained{left}; now {method}, seed {seed}")
         _train(study, method, seed, spec)
     _say(f"{study.study}: all {len(folders)} runs trained")
+
+
+def _faithfulness(options: argparse.Namespace) -> None:
+    from rl_influence.rlhf.faithfulness import write
+
+    study = load_study(options.config)
+    files = {(seed, number): (path, spec) for path, (seed, number, spec) in study.removals().items()}
+    if (options.seed, options.round) not in files:
+        there = ", ".join(f"{seed} {number}" for seed, number in files) or "none"
+        asked = f"study {study.study}: no faithfulness of seed and round {options.seed} {options.round}"
+        raise ConfigError(f"{asked}; there: {there}")
+    path, spec = files[options.seed, options.round]
+    write(spec, options.round, study.faithfulness, path)
+    _say(str(path))
 
 
 def _draw(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from rl_influence.analysis.statistics import t_interval
 from rl_influence.rlhf import estimates
 from rl_influence.rlhf.settings import Study, load_study
 
-STUDIES = ("rlhf_fast", "rlhf_study")
+STUDIES = {"rlhf_results": ("rlhf_fast", "rlhf_study"), "rlhf_explained": ("rlhf_explain",)}  # by block
 NUMBERS = {  # number in the table `ends` -> heading, decimals
     "reward": ("test reward", 2),
     "tox_block": ("toxicity: tox-block", 3),
@@ -35,8 +35,9 @@ def results(study: Study, root: str | Path = ".") -> str:
     folder = Path(root) / "results" / study.study / "tables"
     if not (folder / "ends.csv").exists():
         return f"{study.label}: no run is committed yet."
-    ends, seeds, times, progress, missing = (
-        pd.read_csv(folder / f"{name}.csv") for name in ("ends", "rlhf_per_seed", "table_6", "progress", "missing_runs")
+    ends, seeds, times, progress, predicted, missing = (
+        pd.read_csv(folder / f"{name}.csv")
+        for name in ("ends", "rlhf_per_seed", "table_6", "progress", "faithfulness", "missing_runs")
     )
     methods = list(dict.fromkeys(ends["method"]))
     shown = {number: what for number, what in NUMBERS.items() if number in set(ends["number"])}
@@ -58,6 +59,7 @@ def results(study: Study, root: str | Path = ".") -> str:
             "",
             f"PPO's test reward rises by at least {enough.min():.1f} standard errors with each seed ({len(enough)}).",
         ]
+    lines += _predicted(predicted)
     if len(missing):
         counts = missing.groupby("method", sort=False)["seed"].count()
         labels = ", ".join(f"{study.methods[method].label} {n}" for method, n in counts.items())
@@ -80,7 +82,7 @@ def _comparison(study: Study, methods: list[str], seeds: pd.DataFrame, times: pd
     """Seconds a round (the paper's in brackets), sequences dropped, and rewards at equal distance from the start."""
     phases = {"sampling_s": "generate and score", "validation_s": "validation", "influence_s": "influence"}
     phases |= {"optimise_s": "optimise", "total_s": "total without validation", "total_with_validation_s": "total"}
-    heads = ("dropped", *phases.values(), "training reward, last 5 rounds", "at the same KL as PPO")
+    heads = ("dropped", *phases.values(), "training reward, last 5 rounds", "at the same KL as PPO", "step of a round")
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     timed = times.set_index(["method", "phase"])
     for method in methods:
@@ -91,9 +93,15 @@ def _comparison(study: Study, methods: list[str], seeds: pd.DataFrame, times: pd
         own = seeds[seeds["method"] == method]
         if len(own):
             dropped, last = f"{100 * own['dropped_share'].mean():.0f} %", f"{own['final_reward'].mean():.2f}"
-            cells = [dropped, *cells, last, f"{own['reward_at_equal_kl'].mean():.2f}"]
+            cells = [
+                dropped,
+                *cells,
+                last,
+                f"{own['reward_at_equal_kl'].mean():.2f}",
+                f"{own['displacement'].mean():.3f}",
+            ]
         else:
-            cells = ["–", *cells, "–", "–"]
+            cells = ["–", *cells, "–", "–", "–"]
         lines.append(f"| {study.methods[method].label} | {' | '.join(cells)} |")
     return lines
 
@@ -117,6 +125,27 @@ def _paired(seeds: pd.DataFrame) -> list[str]:
     ]
 
 
+def _predicted(table: pd.DataFrame) -> list[str]:
+    """Whether scores predict what leaving random halves of a round out does."""
+    if table.empty:
+        return []
+    columns = list(dict.fromkeys(zip(table["round"], table["outcome"], strict=True)))
+    lines = [f"| | {' | '.join(f'round {number}: {outcome}' for number, outcome in columns)} |"]
+    lines.append(f"|---|{'---|' * len(columns)}")
+    for scoring, rows in table.groupby("scoring", sort=False):
+        cells = []
+        for row in (rows[(rows["round"] == k) & (rows["outcome"] == outcome)].iloc[0] for k, outcome in columns):
+            cells.append(f"{row['spearman']:z.2f} [{row['low']:z.2f}, {row['high']:z.2f}]")
+        lines.append(f"| {scoring} | {' | '.join(cells)} |")
+    return [
+        "",
+        "Spearman's correlation between what scores predict of leaving random halves of a round out and what it does "
+        f"(95 % t intervals, n = {table['n'].max()} seeds):",
+        "",
+        *lines,
+    ]
+
+
 def _interval(values: pd.Series, decimals: int) -> str:
     found = t_interval(values)
     around = f" [{found.low:z.{decimals}f}, {found.high:z.{decimals}f}]" if np.isfinite(found.low) else ""
@@ -126,10 +155,13 @@ def _interval(values: pd.Series, decimals: int) -> str:
 def blocks(root: str | Path = ".") -> dict[str, str]:
     """The generated blocks by name."""
     root = Path(root)
-    found = [results(load_study(root / f"config/{name}.yaml"), root) for name in STUDIES]
+    found = {
+        block: "\n\n".join(results(load_study(root / f"config/{name}.yaml"), root) for name in names)
+        for block, names in STUDIES.items()
+    }
     paper = load_study(root / "config/rlhf_paper.yaml")
     table = estimates.table(paper.run_spec("ppo", 0), paper.run_spec("iif", 0))
-    return {"rlhf_results": "\n\n".join(found), "rlhf_estimates": table}
+    return found | {"rlhf_estimates": table}
 
 
 def render(text: str, root: str | Path = ".") -> str:

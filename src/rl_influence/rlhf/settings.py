@@ -158,6 +158,15 @@ class RunSpec(Settings):
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
+class FaithfulnessConfig(Closed):
+    """Rounds of PPO that are redone without random halves of their sequences (`faithfulness`)."""
+
+    rounds: tuple[Count, ...] = Field(min_length=1, description="counted from 1")
+    subsets: Annotated[int, Field(ge=4)] = Field(24, description="random halves that are left out")
+    orders: Count = Field(2, description="mini-batch orders over which an outcome is averaged")
+    generations: Annotated[int, Field(ge=2)] = Field(128, description="fresh ones, whose mean reward is an outcome")
+
+
 class Study(Settings):
     """A file `config/rlhf_*.yaml`."""
 
@@ -165,15 +174,29 @@ class Study(Settings):
     label: Text
     seeds: tuple[Seed, ...] = Field(min_length=1)
     methods: dict[Identifier, MethodConfig] = Field(min_length=1)
+    faithfulness: FaithfulnessConfig | None = None
 
     def run_spec(self, method: str, seed: int) -> RunSpec:
         """One resolved run."""
         choose("method", method, self.methods, f"study {self.study}: ")
         change = self.methods[method]
-        base = self.model_dump(mode="json", exclude={"study", "label", "seeds", "methods"})
+        base = self.model_dump(mode="json", exclude={*Study.model_fields} - {*Settings.model_fields})
         base["selection"] |= change.selection
         base["ppo"] |= change.ppo
         return parse(RunSpec, base | {"seed": seed}, f"study {self.study}, method {method}")
+
+    def removals(self) -> dict[Path, tuple[int, int, RunSpec]]:
+        """File of every round whose halves are left out, relative to the folder that holds `results/` -> seed, round,
+        and the spec of IIF, whose scores are tested; the name says the settings."""
+        found = {}
+        for seed in self.seeds if self.faithfulness else ():
+            spec = self.run_spec("iif", seed)
+            key = spec.model_dump_json() + self.faithfulness.model_dump_json(exclude={"rounds"})
+            name = hashlib.sha256(f"{RESULTS_VERSION}{key}".encode()).hexdigest()[:8]
+            for number in self.faithfulness.rounds:
+                path = Path("results", self.study, "faithfulness", f"seed{seed}-round{number}-{name}.csv")
+                found[path] = seed, number, spec
+        return found
 
     def runs(self) -> list[tuple[str, int, RunSpec]]:
         """(method, seed, spec) of every run, seeds outermost: a study that is stopped has whole comparisons."""
@@ -197,4 +220,13 @@ def run_directory(study: str, method: str, seed: int, spec: RunSpec) -> Path:
     return Path("results", study, "runs", method, f"seed{seed}-{spec.fingerprint()[:8]}")
 
 
-__all__ = ["ConfigError", "RunSpec", "Study", "load_study", "run_directory"]
+def locate(study: str, method: str, seed: int, spec: RunSpec, root: str | Path = ".") -> Path:
+    """As `run_directory`, or the folder of another study that has trained this very run: it is not trained again."""
+    own = run_directory(study, method, seed, spec)
+    if not (Path(root) / own / "manifest.json").exists():
+        others = sorted(Path(root).glob(f"results/rlhf_*/runs/*/{own.name}/manifest.json"))
+        return others[0].parent.relative_to(root) if others else own
+    return own
+
+
+__all__ = ["ConfigError", "RunSpec", "Study", "load_study", "locate", "run_directory"]

@@ -5,6 +5,7 @@
 - `table_6`: seconds a round, ours beside the paper's; generating and scoring validation sequences is a line of its own.
 - `ends`: test numbers before the first and after the last round, with t intervals over seeds.
 - `progress`: whether PPO's reward improves by three standard errors, without which a study shows nothing.
+- `faithfulness`: whether scores predict what leaving sequences out does, means and t intervals over seeds.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pandas as pd
 
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.statistics import t_interval
-from rl_influence.rlhf.settings import Study, run_directory
+from rl_influence.rlhf.settings import Study, locate
 from rl_influence.rlhf.store import TIMING_COLUMNS, check_run
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.store import ResultError
 
-TABLES = ("curves", "rlhf_per_seed", "table_6", "ends", "progress", "missing_runs")
+TABLES = ("curves", "rlhf_per_seed", "table_6", "ends", "progress", "faithfulness", "missing_runs")
 PHASES = TIMING_COLUMNS[1:5]  # of training; evaluation is not part of it
 ENDS = ("test_reward", "test_kl", "test_perplexity", "test_length", "test_distinct_2", "test_distinct_3")
 LATEST = 5  # rounds whose mean is a run's final reward
@@ -35,7 +36,7 @@ def load(study: Study, root: str | Path = ".") -> tuple[pd.DataFrame, pd.DataFra
     """
     parts, missing = [], []
     for method, seed, spec in study.runs():
-        folder = Path(root) / run_directory(study.study, method, seed, spec)
+        folder = Path(root) / locate(study.study, method, seed, spec, root)
         try:
             clock = check_run(folder, spec)["clock"]
         except ResultError as error:
@@ -83,6 +84,7 @@ def per_seed(curves: pd.DataFrame, study: str) -> pd.DataFrame:
                 "reward_at_equal_kl": at_first(run["kl"].to_numpy(), run["reward"].to_numpy(), kl),
                 "ppo_rise": final_mean(ppo, "reward") - float(ppo["reward"].iloc[0]),
                 "final_reward": final_mean(run, "reward"),
+                "displacement": float(run["displacement"].mean()),
                 "equal_kl": kl,
             }
         )
@@ -181,11 +183,25 @@ def progress(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def faithfulness(study: Study, root: str | Path = ".") -> pd.DataFrame:
+    """(round, outcome, scoring): Spearman's correlation of predicted and measured, mean and t interval over seeds."""
+    parts = [pd.read_csv(Path(root) / path) for path in study.removals() if (Path(root) / path).exists()]
+    rows = []
+    if parts:
+        groups = pd.concat(parts).groupby(["round", "outcome", "scoring"], sort=False)
+        for (number, outcome, scoring), part in groups:
+            found = t_interval(part["spearman"])
+            rows.append([number, outcome, scoring, *found, part["reliability"].mean()])
+    names = ["round", "outcome", "scoring", "spearman", "low", "high", "n", "reliability"]
+    return pd.DataFrame(rows, columns=names)
+
+
 def write(study: Study, root: str | Path = ".") -> Path:
     """Writes a study's tables to `results/<study>/tables`."""
     curves, missing = load(study, root)
     folder = Path(root) / "results" / study.study / "tables"
-    made = (curves, per_seed(curves, study.study), table_6(curves), ends(curves), progress(curves), missing)
+    made = curves, per_seed(curves, study.study), table_6(curves), ends(curves), progress(curves)
+    made += faithfulness(study, root), missing
     for name, table in zip(TABLES, made, strict=True):
         write_atomic(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
     return folder
