@@ -105,6 +105,11 @@ def test_errors_are_means_over_seeds_coloured_by_agreement(drawn, tables):
     assert products.get_title().startswith(rho.replace("-", "\u2212"))
     exact = table[table["source"] == "exact"].groupby("first_rank")["error"].mean()
     assert errors.get_title() == f"bottom / top = {exact.iloc[-1] / exact.iloc[0]:.2f}"
+    assert {axis.get_ylabel() for axis in drawn["fig03_diagnosis"].axes} == {
+        "", "|true \u2212 estimated|\n(root scale)", "true \u00d7 estimated\n(root scale)",
+    }  # fmt: skip
+    small = " ".join(text.get_text() for text in drawn["fig03_diagnosis"].texts).replace("\n", " ")
+    assert "bottom / top: the error in the last bin" in small
     text = drawn["fig03_diagnosis"].notes
     assert "n = 2 seeds" in text and "Pictures: seed 0" in text
     for axis in (errors, products):  # bands lie in their panels

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config, ConfigError
-from rl_influence.figures import style
+from rl_influence.figures import reductions, style
 from rl_influence.figures.panels import settled
 from synthetic import CATALOGUE, study, write_synthetic_study
 
@@ -90,6 +91,12 @@ def everything(tmp_path_factory):
 def line_of(axis, color, width=1.3):
     (line,) = [x for x in axis.lines if to_hex(x.get_color()) == color and x.get_linewidth() == width]
     return line
+
+
+def markers_of(figure):
+    """Label -> marker of the legend."""
+    (legend,) = figure.legends
+    return {t.get_text(): h.get_marker() for t, h in zip(legend.texts, legend.legend_handles, strict=True)}
 
 
 def marked(axis, marker, hollow=False):
@@ -193,7 +200,9 @@ def test_rounds_after_all_have_settled_are_not_shown(tmp_path):
     tables_of(config, tmp_path, curve=lambda run: rise * (1.0 if run.method != "random" else 0.9))
     (axis,) = drawn("fig06_returns", tmp_path, config).axes
     last = int(line_of(axis, PPO).get_xdata()[-1])
-    assert 10 < last < 16 and "\u2026 40" in [text.get_text() for text in axis.texts]
+    assert 10 < last < 16
+    (small,) = [text.get_text().replace("\n", " ").replace("\u00a0", " ") for text in axis.texts]
+    assert small == f"p = 50 %, n = 2; rounds {last + 1} to 40 not shown"
     means = pd.DataFrame({"method": "ppo", "round": range(41), "mean": np.arange(41.0)})
     assert settled(means) == 40  # still rising
 
@@ -264,18 +273,23 @@ def test_reductions_by_value(small):
     assert dots == pytest.approx([100 / 3, 0], abs=1e-3)
     paper = [line.get_xdata()[0] for axis in (ave, peak) for line in axis.lines if line.get_marker() == "D"]
     assert paper == pytest.approx([34.0, 19.2])
-    assert list(legend_of(figure)) == ["mean over seeds", "a seed", "at most", "the paper"]
+    assert list(legend_of(figure)) == ["mean over seeds", "mean, at most", "a seed", "beyond the axis", "the paper"]
     assert len({axis.get_xlim() for axis in figure.axes}) == 1
 
 
 def test_what_is_never_reached_is_a_hollow_arrow_or_counted(small):
-    """Random never reaches PPO's best, nor most of its levels."""
+    """Random never reaches PPO's best, nor most of its levels; counts stand outside of the panel, in its row."""
     config, root = small
-    ave, peak, _ = drawn("fig06_efficiency", root, config).axes
+    figure = drawn("fig06_efficiency", root, config)
+    ave, peak, _ = figure.axes
     (bound,) = marked(ave, "<", hollow=True)
     assert to_hex(bound.get_color()) == RANDOM
-    assert [text.get_text() for text in peak.texts] == ["0 of 1"]
+    assert [text.get_text() for text in peak.texts] == ["reached by", "0/1"] and not ave.texts
     assert not [x for x in peak.lines if to_hex(x.get_color()) == RANDOM]
+    box, panel = peak.texts[1].get_window_extent(), peak.get_window_extent()
+    row = panel.y0 + panel.height * peak.transAxes.inverted().transform(peak.transData.transform((0, 2)))[1]
+    assert box.x0 > panel.x1 and box.y0 < row < box.y1
+    assert reductions.COUNTED in [text.get_text() for text in figure.texts]
 
 
 def test_a_peak_that_some_seeds_never_reach_has_no_interval(tmp_path):
@@ -288,13 +302,18 @@ def test_a_peak_that_some_seeds_never_reach_has_no_interval(tmp_path):
     (seed, mean) = sorted(marked(peak, "<", hollow=True), key=lambda x: x.get_markersize())[1::2]
     assert mean.get_xdata() == pytest.approx([0.0]) and seed.get_xdata() == pytest.approx([0.0])
     assert not [x for x in peak.lines if x.get_linewidth() == 1.1]
+    figure = drawn("fig06_efficiency", tmp_path, config)
+    assert {"mean, at most", "a seed, at most"} <= {*legend_of(figure)}
+    assert reductions.COUNTED not in [text.get_text() for text in figure.texts]  # nothing is counted
 
 
 def test_what_lies_below_the_panel_is_an_arrow_with_its_number(tmp_path):
     config = study(SMALL)
     fast, slow = [0, 1.0, 1.0, 1.0, 1.0], [0, 0.0, 0.0, 0.0, 1.0]  # 4 rounds instead of 1
     tables_of(config, tmp_path, curve=lambda run: fast if run.method == "ppo" else slow)
-    ave, *_ = drawn("fig06_efficiency", tmp_path, config).axes
+    figure = drawn("fig06_efficiency", tmp_path, config)
+    ave, *_ = figure.axes
+    assert markers_of(figure)["beyond the axis"] == "<"
     arrows = [x for x in ave.lines if x.get_marker() == "<"]
     assert len(arrows) == 2 * 3 and {x.get_xdata()[0] for x in arrows} == {-100}  # two seeds and a mean, of two methods
     assert [text.get_text() for text in ave.texts] == ["\u2212300", "\u2212300"]
@@ -306,7 +325,14 @@ def test_the_sweep_shows_every_p_with_the_papers_numbers(everything):
     figure = drawn("fig14_p_sweep", root, config)
     assert len(figure.axes) == 9
     ps = ["6.25", "12.5", "25", "50", "100"]
-    assert list(legend_of(figure)) == ["PPO", *(f"IIF, p = {p} %" for p in ps), "a seed", "at most", "the paper"]
+    points = ["mean, at most", "a seed", "a seed, at most", "the paper"]
+    assert [x for x in legend_of(figure) if x != "beyond the axis"] == [
+        "PPO",
+        *(f"IIF, p = {p} %" for p in ps),
+        *points,
+    ]
+    legend = markers_of(figure)  # as they are drawn: on vertical axes bounds point down
+    assert legend["mean, at most"] == legend["a seed, at most"] == "v"
     table = pd.read_csv(root / "tables" / "table_2.csv")
     (axis,) = [axis for axis in figure.axes if axis.get_ylabel() == "SE_ave (%)"]
     assert [label.get_text() for label in axis.get_xticklabels()] == ps
@@ -426,6 +452,7 @@ def test_nothing_to_draw_is_a_placeholder_that_says_why(tmp_path, name):
     assert (tmp_path / "figure.pdf").exists() and (tmp_path / "figure.png").exists()
     (text,) = drawn(name, tmp_path, config).texts
     assert text.get_text().startswith(f"{name}: nothing to draw: ")
+    assert not re.search(r"frozenlake|minigrid|iif|ppo|_h1", text.get_text().removeprefix(name))  # labels, no ids
 
 
 def test_bad_requests_are_named(small, tmp_path):

@@ -41,7 +41,7 @@ def test_curves_of_all_environments_together(made):
         own = table[table["method"] == role]
         np.testing.assert_allclose(line.get_xdata(), 100 * own["share"])
         np.testing.assert_allclose(line.get_ydata(), own["iqm"])
-    assert axis.get_title() == "2 environments, 8 seeds"  # the third has too few
+    assert axis.get_title() == "2 environments \u00d7 4 seeds"  # the third has too few
     assert list(legend_of(figure))[:3] == ["PPO", "IIF", "Random"]
 
 
@@ -71,6 +71,24 @@ def test_a_row_for_each_environment_and_one_for_all(made):
         if patch.get_facecolor()[:3] == pytest.approx((0.953,) * 3, abs=0.01)
     ]
     assert grey == [2]
+
+
+def test_unequal_numbers_of_seeds_are_said_one_by_one(tmp_path):
+    more = {"environments": ["minigrid"], "methods": ["ppo", "iif_p12_5", "random"], "seeds": [0, 1, 2]}
+    figure, _ = drawn(tmp_path / "more", MANY, more)
+    assert figure.axes[0].get_title() == "3 environments,\n4 + 4 + 3 seeds"
+    assert_legible(figure)
+    figure, _ = drawn(tmp_path / "less", MANY, skip=lambda run: (run.method, run.seed) == ("random", 3))
+    assert figure.axes[0].get_title() == "2 environments \u00d7 4 seeds"  # of IIF and PPO
+
+
+def test_no_marker_is_cut_in_half_and_all_are_in_the_legend(made):
+    figure, tables = made
+    left, right = figure.axes[2].get_xlim()
+    half = 0.75 * style.SETTINGS["lines.markersize"] / 72 * figure.dpi / figure.axes[2].get_window_extent().width
+    assert left + half * (right - left) < 0 and 1 < right - half * (right - left)
+    assert (tables["efficiency"]["unreached"] > 0).any() and "SE_ave, at most" in legend_of(figure)
+    assert figure.axes[2].get_xlabel().replace("\n", " ") == "P(IIF's mean training return > PPO's)"
 
 
 def test_without_seeds_enough_there_is_no_curve_and_without_runs_nothing(tmp_path):

@@ -62,6 +62,7 @@ def test_nothing_to_draw_is_said_in_the_figure(made, name):
     for nothing in (empty, bare):  # the latter is what no analysis at all leaves
         (text,) = figures.make(name, nothing, config).texts
         assert text.get_text().startswith(f"{name}: nothing to draw: no run")
+        assert "-v" not in text.get_text()  # an environment's label, not its id
 
 
 # Interventions

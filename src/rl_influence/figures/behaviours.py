@@ -55,7 +55,8 @@ def draw(tables: dict, config: Config, view: View) -> Figure:
         if config.environments[key[0]].gym_id == view.gym_id
     ]
     if not runs:
-        raise style.Nothing(f"no run of {view.gym_id} has been analysed")
+        labels = [known.label for known in config.environments.values() if known.gym_id == view.gym_id]
+        raise style.Nothing(f"no run of {' or '.join(labels)} has been analysed")
     run = runs[0]
     table, phases, records, targets = (panels.rows_of(tables[kind], run) for kind in READ)
     target = targets.iloc[0]

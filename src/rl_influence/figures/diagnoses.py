@@ -21,6 +21,11 @@ AGREEMENT = LinearSegmentedColormap.from_list("agreement", [style.NEGATIVE, "#dd
 TILES = {"start": "#ffffff", "floor": "#ffffff", "hole": "#9ecae1", "goal": "#a6d96a"}
 WALL = "#777777"
 RANK_LABEL = "rank of influence, 1 = most positive"
+ROOT_SCALE = "(root scale)"  # of both of `draw_ranks`' axes
+SMALL = (
+    "bottom / top: the error in the last bin of ranks over that in the first. \u03c1: Spearman correlation of "
+    f"influence with true \u00d7 estimated. Shaded: the {END} records at either end."
+)
 SOURCES = {"buffer": (style.SOFT, "truth from the buffer"), "exact": ("#000000", "exact truth")}
 
 

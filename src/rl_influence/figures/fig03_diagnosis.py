@@ -44,8 +44,8 @@ def draw(tables: dict, config: Config) -> Figure:
         maps.set_title(f"round {k}, bottom {bottom['records'].sum():g}")
         diagnoses.draw_ranks(errors, products, tables, run[:2], k)
         errors.set_xticklabels([])
-    axes[1, 0].set_ylabel("|true \u2212 estimated|")
-    axes[2, 0].set_ylabel("true \u00d7 estimated")
+    axes[1, 0].set_ylabel(f"|true \u2212 estimated|\n{diagnoses.ROOT_SCALE}")
+    axes[2, 0].set_ylabel(f"true \u00d7 estimated\n{diagnoses.ROOT_SCALE}")
     figure.align_ylabels(axes[1:, 0])
     handles = [
         *(Patch(facecolor=color, label=f"estimated {sign}") for color, sign in diagnoses.SIGNS.values()),
@@ -55,7 +55,8 @@ def draw(tables: dict, config: Config) -> Figure:
         ),
         *diagnoses.rank_handles(),
     ]
-    return style.finish(figure, handles, diagnoses.notes(tables, config, run), diagnoses.RANK_LABEL)
+    notes = diagnoses.notes(tables, config, run)
+    return style.finish(figure, handles, notes, diagnoses.RANK_LABEL, diagnoses.SMALL)
 
 
 def _draw_arrows(axis: Axes, bottom: pd.DataFrame) -> None:

@@ -45,8 +45,8 @@ def draw(tables: dict, config: Config) -> Figure:
         pictures[0].annotate(f"round {k}", (0.5, 1), (0, 15), **heading)
         diagnoses.draw_ranks(errors, products, tables, run[:2], k)
         errors.set_xticklabels([])
-    axes[-2, 0].set_ylabel("|true \u2212 estimated|")
-    axes[-1, 0].set_ylabel("true \u00d7 estimated")
+    axes[-2, 0].set_ylabel(f"|true \u2212 estimated|\n{diagnoses.ROOT_SCALE}")
+    axes[-1, 0].set_ylabel(f"true \u00d7 estimated\n{diagnoses.ROOT_SCALE}")
     figure.align_ylabels(axes[-2:, 0])
     handles = [
         *(
@@ -57,7 +57,8 @@ def draw(tables: dict, config: Config) -> Figure:
         Patch(facecolor=SEEN_COLOR, alpha=0.5, label="what the agent sees"),
         *diagnoses.rank_handles(),
     ]
-    return style.finish(figure, handles, diagnoses.notes(tables, config, run), diagnoses.RANK_LABEL)
+    notes = diagnoses.notes(tables, config, run)
+    return style.finish(figure, handles, notes, diagnoses.RANK_LABEL, diagnoses.SMALL)
 
 
 def _draw_record(axis: Axes, tiles: pd.DataFrame, record: dict) -> None:

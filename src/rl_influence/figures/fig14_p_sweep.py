@@ -27,11 +27,12 @@ def draw(tables: dict, config: Config) -> Figure:
     figure, axes = style.grid(len(swept), (1.6, 1.1, 1.1))
     panels.draw_curves(list(axes[:, 0]), tables, config, methods, one_iif=False, spread="none")
     places = {method: float(place) for place, method in enumerate(sweep)}
+    kinds = set()
     for environment, (curve, *points) in zip(swept, axes, strict=True):
         curve.set_xlabel("round")
         for axis, quantity in zip(points, QUANTITIES, strict=True):
             rows = {(environment, method): places[method] for method in swept[environment]}
-            reductions.draw_reductions(axis, tables, config, quantity, rows, horizontal=False, one_iif=False)
+            kinds |= reductions.draw_reductions(axis, tables, config, quantity, rows, horizontal=False, one_iif=False)
             axis.set_xticks([*places.values()], [f"{p:g}" for p in sweep.values()])
             axis.set_xlim(-0.6, len(places) - 0.3)
             axis.grid(visible=False, axis="x")
@@ -41,6 +42,7 @@ def draw(tables: dict, config: Config) -> Figure:
             for axis, quantity in zip(points, QUANTITIES, strict=True):
                 axis.set_ylabel(f"{reductions.REDUCTIONS[quantity].label} (%)")
             figure.align_ylabels([curve, *points])
-    handles = [*panels.legend(tables, config, methods, one_iif=False), *reductions.handles()[1:]]
+    handles = panels.legend(tables, config, methods, one_iif=False)
+    handles += reductions.handles(kinds - {"mean"}, horizontal=False)
     notes = ["Lines: mean over seeds.", *reductions.notes(tables, config, panels.conditions(table))]
-    return style.finish(figure, handles, notes)
+    return style.finish(figure, handles, notes, small=reductions.small(kinds))

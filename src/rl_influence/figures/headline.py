@@ -23,6 +23,7 @@ from . import panels, style
 
 READS = ("aggregate_curves", "improvement", "efficiency", "missing_runs")
 SE_AVE, PASSAGE = ("s", "SE_ave, the paper's metric"), ("o", "to 50, 75, 90 % of PPO's rise")
+BOUND = ("<", "SE_ave, at most")
 PASSAGE_COLOR = "#5b9bd5"
 LIMITS = (-60.0, 100.0)
 
@@ -32,9 +33,11 @@ def draw(tables: dict, config: Config) -> Figure:
     table = table[(table["method"] == "chosen") & (table["n"] > 0)].reset_index(drop=True)
     if table.empty:
         raise style.Nothing("IIF has no finished run beside PPO's of the same seed")
-    figure = style.new_figure(style.WIDTH, max(1.9, 0.6 + 0.26 * len(table)))
-    curves, saved, chances = figure.subplots(1, 3, width_ratios=(1.35, 1.25, 0.6))
+    figure = style.new_figure(style.WIDTH, max(2.2, 0.9 + 0.26 * len(table)))
+    curves, saved, chances = figure.subplots(1, 3, width_ratios=(1.35, 1.25, 0.7))
     _draw_curves(curves, tables["aggregate_curves"], config)
+    curves.set_title(_seeds(tables["aggregate_curves"], table), color=style.GREY)
+    bounds = False
     for place, row in table.iterrows():
         few = row["n"] < FEWEST
         for axis in (saved, chances):
@@ -45,6 +48,7 @@ def draw(tables: dict, config: Config) -> Figure:
         if row["environment"] != ALL:
             mean = panels.find(tables["efficiency"], row["environment"], chosen_iif(config, row["environment"]))
             _draw_se_ave(saved, mean, place - 0.2)
+            bounds |= bool(mean["unreached"])
         _draw_interval(saved, row, "rounds_saved", place + (0 if row["environment"] == ALL else 0.2), PASSAGE[0], 100)
         _draw_interval(chances, row, "probability", place, "D", 1)
     labels = [
@@ -55,9 +59,9 @@ def draw(tables: dict, config: Config) -> Figure:
     chances.set_yticks(range(len(table)), [""] * len(table))
     saved.set_xlim(*LIMITS)
     saved.set_xlabel("rounds saved by IIF (%)")
-    chances.set_xlim(-0.04, 1.04)
+    chances.set_xlim(-0.08, 1.08)  # room for a marker at either end
     chances.set_xticks([0, 0.5, 1], ["0", "\u00bd", "1"])
-    chances.set_xlabel("P(IIF > PPO)")
+    chances.set_xlabel("P(IIF's mean\ntraining return\n> PPO's)")
     for axis, nothing in ((saved, 0), (chances, 0.5)):
         axis.set_ylim(len(table) - 0.5, -0.5)
         axis.axvline(nothing, color=style.SOFT, lw=0.6, zorder=1)
@@ -66,9 +70,10 @@ def draw(tables: dict, config: Config) -> Figure:
     blue = {"color": style.POSITIVE, "linestyle": "none"}
     handles = [
         *(style.handle(_look(role, config)) for role in tables["aggregate_curves"]["method"].unique()),
-        style.handle(blue | {"marker": SE_AVE[0], "label": SE_AVE[1]}),
-        style.paper_handle(),
         style.handle(blue | {"color": PASSAGE_COLOR, "marker": PASSAGE[0], "label": PASSAGE[1]}),
+        style.handle(blue | {"marker": SE_AVE[0], "label": SE_AVE[1]}),
+        *([style.handle(blue | {"marker": BOUND[0], "markerfacecolor": "white", "label": BOUND[1]})] if bounds else []),
+        style.paper_handle(),
     ]
     methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.main_environments(config)}
     return style.finish(figure, handles, panels.missing(tables, config, methods))
@@ -87,10 +92,18 @@ def _draw_curves(axis: Axes, table: pd.DataFrame, config: Config) -> None:
     axis.set_ylabel("normalised return (IQM)")
     if table.empty:
         axis.text(0.5, 0.5, "too few seeds", transform=axis.transAxes, ha="center", color=style.GREY)
-    else:
-        numbers = table.iloc[0]
-        places = f"{numbers['environments']:g} environment{'' if numbers['environments'] == 1 else 's'}"
-        axis.set_title(f"{places}, {numbers['runs']:g} seeds", color=style.GREY)
+
+
+def _seeds(curves: pd.DataFrame, improvement: pd.DataFrame) -> str:
+    """What is averaged on the left: `5 environments × 5 seeds`, or each one's number of seeds."""
+    if curves.empty:
+        return ""
+    environments, runs = (int(curves[name].iloc[0]) for name in ("environments", "runs"))
+    own = improvement[(improvement["environment"] != ALL) & (improvement["n"] >= FEWEST)]["n"]
+    places = f"{environments} environment{'' if environments == 1 else 's'}"
+    if {*own} == {runs / environments}:
+        return f"{places} \u00d7 {runs // environments} seeds"
+    return f"{places},\n{' + '.join(map(str, own)) if own.sum() == runs else runs} seeds"
 
 
 def _draw_se_ave(axis: Axes, mean: pd.Series, place: float) -> None:
@@ -99,7 +112,7 @@ def _draw_se_ave(axis: Axes, mean: pd.Series, place: float) -> None:
     )
     if not np.isnan(low):
         axis.plot(np.clip([low, high], *LIMITS), [place, place], color=style.POSITIVE, lw=1.1)
-    marker, fill = ("<", "white") if mean["unreached"] else (SE_AVE[0], style.POSITIVE)
+    marker, fill = (BOUND[0], "white") if mean["unreached"] else (SE_AVE[0], style.POSITIVE)
     axis.plot([value], [place], color=style.POSITIVE, marker=marker, markerfacecolor=fill, linestyle="none", zorder=4)
     if not np.isnan(paper):
         axis.plot([paper - spread, paper + spread], [place, place], color=style.PAPER["color"], lw=0.8)

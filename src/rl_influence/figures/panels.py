@@ -26,7 +26,7 @@ BAND = 5  # seeds from which on a curve has a band; fewer are drawn one by one
 CURVE_NOTE = (
     f"Lines: mean over seeds. Bands: t interval of the mean, from {BAND} seeds on; with fewer the seeds are drawn "
     "faintly instead. Grey panels: fewer than three seeds. The round axis ends where all curves have settled within 3 "
-    "% of the panel's range; \u2026 says how many there are."
+    "% of the panel's range; the panel says which rounds are not shown."
 )
 CROWD = 6  # methods of a panel beyond which its lines stand alone
 
@@ -103,9 +103,8 @@ def wanted(
     subject = {*subject}
     drawn = [e for e, ms in methods.items() if any((e, m) in there for m in ms if not subject or m in subject)]
     if not drawn:
-        pairs = "; ".join(
-            f"{e}: {', '.join(m for m in ms if not subject or m in subject)}" for e, ms in methods.items()
-        )
+        parts = {e: [config.methods[m].label for m in ms if not subject or m in subject] for e, ms in methods.items()}
+        pairs = "; ".join(f"{config.environments[e].label}: {', '.join(labels)}" for e, labels in parts.items())
         raise style.Nothing(f"no finished run of {pairs or 'its methods in this study'}")
     return methods, drawn
 
@@ -119,17 +118,19 @@ def draw_curves(
     one_iif: bool = True,
     spread: str = "band",
 ) -> None:
-    """A panel per environment; its title says p, where IIF is drawn at one, and how many seeds there are.
+    """A panel per environment; its title says p, where IIF is drawn at one, how many seeds there are, and which rounds
+    are not shown.
 
     `spread`: `band` draws means with the interval of five or more seeds, or with fewer seeds faintly; of too many
     methods for one panel, and with `none`, only means; `seeds` only the seeds.
     """
     smalls, seeds = [], []
     for axis, (environment, names) in zip(axes, methods.items(), strict=True):
-        numbers = _draw_curves(axis, tables, config, environment, names, one_iif, spread)
+        numbers, last, rounds = _draw_curves(axis, tables, config, environment, names, one_iif, spread)
         p = config.environments[environment].drop_percent
         shown = one_iif and chosen_iif(config, environment) in names
-        smalls.append(f"{f'p = {p:g} %, ' if shown else ''}{style.counts(numbers)}")
+        left_out = f"; rounds {last + 1} to {rounds} not\u00a0shown" if last < rounds else ""
+        smalls.append(f"{f'p = {p:g} %, ' if shown else ''}{style.counts(numbers)}{left_out}")
         seeds.append(max(numbers.values(), default=0))
     width = 30 if axes[0].get_subplotspec().get_gridspec().ncols == 3 else 46
     style.titles(axes, [config.environments[name].label for name in methods], smalls, width)
@@ -138,8 +139,8 @@ def draw_curves(
 
 def _draw_curves(
     axis: Axes, tables: dict, config: Config, environment: str, methods: list[str], one_iif: bool, spread: str
-) -> dict[str, int]:
-    """One panel; returns label -> number of seeds."""
+) -> tuple[dict[str, int], int, int]:
+    """One panel; returns label -> number of seeds, and the last round that is shown and that there is."""
     curves, singles = (rows_of(tables[name], (environment,)) for name in ("curves_summary", "curves_per_seed"))
     curves = curves[curves["method"].isin(methods)]
     last, rounds = settled(curves), int(curves["round"].max())
@@ -173,10 +174,7 @@ def _draw_curves(
     axis.set_ylim(style.limits(pd.concat(values)))
     axis.margins(x=0.02)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
-    if last < rounds:
-        grey = {"color": style.GREY, "fontsize": style.SMALL}
-        axis.text(0.99, 0.02, f"\u2026 {rounds}", transform=axis.transAxes, ha="right", va="bottom", **grey)
-    return numbers
+    return numbers, last, rounds
 
 
 def settled(means: pd.DataFrame, tolerance: float = 0.03) -> int:

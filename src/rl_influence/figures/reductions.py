@@ -32,6 +32,14 @@ REDUCTIONS = {
     "rt_peak": Reduction("RT_peak", "runtimes", "runtimes_per_seed", "peak_unreached"),
 }
 LIMITS = (-100.0, 100.0)  # percent; what lies lower is an arrow at the edge
+KINDS = {  # of points -> what the legend says of them
+    "mean": "mean over seeds",
+    "mean bound": "mean, at most",
+    "seed": "a seed",
+    "seed bound": "a seed, at most",
+    "beyond": "beyond the axis",
+}
+COUNTED = "reached by: of all seeds those that ever reach PPO's best return; no mean where fewer than half do"
 
 
 def reductions_figure(
@@ -60,8 +68,9 @@ def reductions_figure(
         place += 1.3
     figure = style.new_figure(style.WIDTH, 0.45 + 0.155 * place)
     axes = figure.subplots(1, len(quantities), sharey=True, squeeze=False)[0]
+    kinds = set()
     for axis, quantity in zip(axes, quantities, strict=True):
-        draw_reductions(axis, tables, config, quantity, places, one_iif=one_iif)
+        kinds |= draw_reductions(axis, tables, config, quantity, places, one_iif=one_iif)
         axis.set_title(REDUCTIONS[quantity].label)
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
@@ -70,7 +79,8 @@ def reductions_figure(
         label.set_fontweight("bold" if bold else "normal")
     axes[0].set_ylim(place - 0.6, -0.6)
     unit = "rounds or time" if "rt_peak" in quantities else "rounds"
-    return style.finish(figure, handles(), notes(tables, config, wanted), f"{unit} saved against PPO (%)")
+    xlabel = f"{unit} saved against PPO (%)"
+    return style.finish(figure, handles(kinds), notes(tables, config, wanted), xlabel, small(kinds))
 
 
 def draw_reductions(
@@ -82,13 +92,17 @@ def draw_reductions(
     *,
     horizontal: bool = True,
     one_iif: bool = True,
-) -> None:
+) -> set[str]:
     """Mean with t interval, single seeds and the paper's number, in percent, for each (environment, method).
 
     What is only an upper bound, because returns of PPO were never reached, is hollow, and has no interval if it is a
-    peak's; where most seeds never reach the peak, they are counted instead. `rows` gives the places on the other axis.
+    peak's; where most seeds never reach the peak, those that do are counted instead, beside the panel. `rows` gives
+    the places on the other axis.
+
+    Returns:
+        Which of `KINDS`, `counted` and `paper` are drawn.
     """
-    kind, values, crowded = REDUCTIONS[quantity], [0.0], False
+    kind, values, counts, drawn = REDUCTIONS[quantity], [0.0], {}, set()
     for (environment, method), place in rows.items():
         mean = panels.find(tables[kind.means], environment, method)
         if mean is None or not mean["n"]:
@@ -99,18 +113,15 @@ def draw_reductions(
         peak = quantity != "se_ave"  # one level, reached or not; of the many of an average only some are not
         reached = seeds["peak_reached"].astype(str) == "True" if peak else seeds[quantity].notna()
         few = 2 * reached.sum() < len(seeds)
-        values += [*_paper(axis, mean, quantity, place, horizontal), *(100 * seeds.loc[reached | ~few, quantity])]
+        paper = _paper(axis, mean, quantity, place, horizontal)
+        drawn |= {"paper"} if paper else set()
+        values += [*paper, *(100 * seeds.loc[reached | ~few, quantity])]
         for value, known in zip(100 * seeds[quantity], reached, strict=True):
             if known or not few:
-                _mark(axis, value, place, this["color"], "dot" if known else "hollow", horizontal, faint=True)
+                which = "seed" if known else "seed bound"
+                drawn.add(_mark(axis, value, place, this["color"], which, horizontal))
         if few:
-            text = {"fontsize": style.SMALL, "color": this["color"], "ha": "center"}
-            at = (LIMITS[0] + 22, place) if horizontal else (place, 0.03)
-            text |= {"va": "center"} if horizontal else {"transform": axis.get_xaxis_transform()}
-            axis.text(
-                *at, f"{reached.sum()} of {len(seeds)}" if horizontal else f"{reached.sum()}/{len(seeds)}", **text
-            )
-            crowded = True
+            counts[place] = f"{reached.sum()}/{len(seeds)}"
             continue
         value, low, high = (100 * mean[name] for name in (quantity, f"{quantity}_low", f"{quantity}_high"))
         hollow = bool(mean[kind.unreached])
@@ -120,38 +131,61 @@ def draw_reductions(
             axis.plot(*_turn(ends, [place, place], horizontal), color=this["color"], lw=1.1)
             for edge in LIMITS:
                 if low < edge < high:
-                    _mark(axis, edge, place, this["color"], "beyond", horizontal, up=edge > 0)
-        _mark(axis, value, place, this["color"], "hollow mean" if hollow else this["marker"], horizontal)
+                    drawn.add(_mark(axis, edge, place, this["color"], "beyond", horizontal, up=edge > 0))
+        which = "mean bound" if hollow else "mean"
+        drawn.add(_mark(axis, value, place, this["color"], which, horizontal, marker=this["marker"]))
     if horizontal:
         axis.set_xlim(LIMITS[0] - 6, LIMITS[1] + 6)
     else:
-        low, high = style.limits(np.clip(values, *LIMITS), 0.12)
-        axis.set_ylim(low - (0.25 * (high - low) if crowded else 0), high)  # room for the counts
+        axis.set_ylim(style.limits(np.clip(values, *LIMITS), 0.12))
     (axis.axvline if horizontal else axis.axhline)(0, color=style.SOFT, lw=0.6, zorder=1)
+    if counts:
+        _write_counts(axis, counts, horizontal)
+    return drawn | ({"counted"} if counts else set())
+
+
+def _write_counts(axis: Axes, counts: dict[float, str], horizontal: bool) -> None:
+    """Right of a panel, or above it: outside, where no number is taken for a point."""
+    text = {"fontsize": style.SMALL, "color": style.GREY, "textcoords": "offset points"}
+    if horizontal:
+        axis.annotate("reached by", (1, 1), (4, 3), xycoords="axes fraction", ha="left", va="bottom", **text)
+        text |= {"xycoords": axis.get_yaxis_transform(), "xytext": (4, 0), "ha": "left", "va": "center"}
+    else:
+        axis.annotate("reached by", (0, 1), (-4, 3), xycoords="axes fraction", ha="right", va="bottom", **text)
+        text |= {"xycoords": axis.get_xaxis_transform(), "xytext": (0, 3), "ha": "center", "va": "bottom"}
+    for place, count in counts.items():
+        axis.annotate(count, _turn(1, place, horizontal), **text)
 
 
 def _turn(values, places, horizontal: bool) -> tuple:
     return (values, places) if horizontal else (places, values)
 
 
-def _mark(
-    axis: Axes, value, place, color, kind: str, horizontal: bool, *, faint: bool = False, up: bool = False
-) -> None:
-    """A point; one below the panel is a full arrow at its edge, a bound a hollow arrow."""
-    down = {True: ">", False: "<"}[up] if horizontal else {True: "^", False: "v"}[up]
-    marker, size, fill = {
-        "dot": (".", 4.0, color), "hollow": (down, 3.5, "white"), "hollow mean": (down, 5.0, "white"),
-        "beyond": (down, 3.5, color),
-    }.get(kind, (kind, 4.0, color))  # fmt: skip
+def _mark(axis: Axes, value, place, color, kind: str, horizontal: bool, *, marker: str = "", up: bool = False) -> str:
+    """A point, of a mean with this marker; what is below the panel is a full arrow at its edge. Returns its kind."""
+    faint = kind.startswith("seed")
     if value < LIMITS[0]:
-        marker, text = down, f"{value:.0f}".replace("-", "\u2212")
+        kind = kind if kind.endswith("bound") else "beyond"
         if not faint:
             at, offset = _turn(LIMITS[0], place, horizontal), (5, 3) if horizontal else (5, 0)
+            text = f"{value:.0f}".replace("-", "\u2212")
             axis.annotate(text, at, offset, textcoords="offset points", fontsize=style.SMALL, color=color)
     look = {"alpha": 0.45, "zorder": 3} if faint else {"zorder": 4}
     at = _turn([max(value, LIMITS[0])], [place], horizontal)
-    point = {"marker": marker, "markersize": size, "markerfacecolor": fill, "markeredgewidth": 0.7}
-    axis.plot(*at, color=color, linestyle="none", **point, **look)
+    axis.plot(*at, **_look(kind, color, horizontal, marker, up), **look)
+    return kind
+
+
+def _look(kind: str, color: str, horizontal: bool, marker: str = "s", up: bool = False) -> dict:
+    """Of a point: bounds are hollow arrows to where the value may lie."""
+    arrow = ("<>" if horizontal else "v^")[up]
+    marker, size = {
+        "mean": (marker, 4.0), "seed": (".", 4.0), "mean bound": (arrow, 5.0), "seed bound": (arrow, 3.5),
+        "beyond": (arrow, 3.5),
+    }[kind]  # fmt: skip
+    fill = "white" if kind.endswith("bound") else color
+    look = {"marker": marker, "markersize": size, "markerfacecolor": fill, "markeredgewidth": 0.7}
+    return look | {"color": color, "linestyle": "none"}
 
 
 def _paper(axis: Axes, mean: pd.Series, quantity: str, place: float, horizontal: bool) -> list[float]:
@@ -165,22 +199,28 @@ def _paper(axis: Axes, mean: pd.Series, quantity: str, place: float, horizontal:
     return ends
 
 
-def handles() -> list:
-    """Legend: what a single seed, a bound and the paper's number look like; methods stand beside their rows."""
-    grey = {"color": style.GREY, "linestyle": "none"}
-    return [
-        style.handle(grey | {"marker": "s", "label": "mean over seeds"}),
-        style.handle(grey | {"marker": ".", "alpha": 0.5, "label": "a seed"}),
-        style.handle(grey | {"marker": "<", "markerfacecolor": "white", "label": "at most"}),
-        style.paper_handle(),
+def handles(kinds: set[str], *, horizontal: bool = True) -> list:
+    """Legend of these kinds of points as they are drawn, and of the paper's; methods stand beside their rows."""
+    entries = [
+        style.handle(
+            _look(kind, style.GREY, horizontal) | {"label": label, "alpha": 0.5 if kind.startswith("seed") else 1}
+        )
+        for kind, label in KINDS.items()
+        if kind in kinds
     ]
+    return entries + ([style.paper_handle()] if "paper" in kinds else [])
+
+
+def small(kinds: set[str]) -> str:
+    """What the figure itself says of the counts in it."""
+    return COUNTED if "counted" in kinds else ""
 
 
 NOTE = (
     "Points: mean over seeds, paired by seed with PPO; bars: t interval; dots: single seeds; the paper: mean and "
     "spread as printed. Hollow arrows: an upper bound, since some returns of PPO were never reached and the last round "
-    "stands for their round. Where most seeds never reach PPO's best, those that do are counted (1 of 5). Full arrows "
-    "at the edge lie beyond it."
+    "stands for their round. Where most seeds never reach PPO's best, those that do are counted beside the panel "
+    "(1/5). Full arrows at the edge lie beyond it."
 )
 
 

@@ -139,18 +139,22 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def finish(figure: Figure, handles: Sequence[Line2D], notes: Iterable[str] = (), xlabel: str = "") -> Figure:
-    """Adds what stands below the panels, and its room: the label of all x axes and the legend.
+def finish(
+    figure: Figure, handles: Sequence[Line2D], notes: Iterable[str] = (), xlabel: str = "", small: str = ""
+) -> Figure:
+    """Adds what stands below the panels, and its room: the label of all x axes, the legend, and `small` text.
 
     `notes` go into the files' metadata, from where the report has them.
     """
     width, height = figure.get_size_inches()
     columns = rows = 0
+    lines = textwrap.wrap(small, int(width / 0.053))  # inches of a character
     if handles:
         longest = max(len(handle.get_label()) for handle in handles)
         rows = -(-len(handles) // max(1, int(width / (0.5 + 0.062 * longest))))
         columns = -(-len(handles) // rows)
-    below = 0.17 * rows + 0.06 + (0.15 if xlabel else 0)
+    under = 0.13 * len(lines)
+    below = under + 0.17 * rows + 0.06 + (0.15 if xlabel else 0)
     figure.set_size_inches(width, height + below)
     share = below / (height + below)
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share), w_pad=0.03, h_pad=0.03)
@@ -158,8 +162,11 @@ def finish(figure: Figure, handles: Sequence[Line2D], notes: Iterable[str] = (),
         figure.text(0.5, share, xlabel, ha="center", va="top", fontsize=SETTINGS["axes.labelsize"])
     if handles:
         labels = [handle.get_label() for handle in handles]
-        anchor = (0.5, 0.03 / (height + below))
+        anchor = (0.5, (under + 0.03) / (height + below))
         figure.legend(handles, labels, loc="lower center", bbox_to_anchor=anchor, ncols=columns, borderaxespad=0)
+    if lines:
+        text = {"ha": "center", "va": "bottom", "color": GREY, "linespacing": 1.1}
+        figure.text(0.5, 0.02 / (height + below), "\n".join(lines), **text)
     figure.draw_without_rendering()  # lays the panels out, once for both files
     figure.set_layout_engine("none")
     figure.notes = " ".join(notes)
