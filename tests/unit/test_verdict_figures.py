@@ -12,6 +12,7 @@ from rl_influence.analysis.curves import load_study
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import make_tables
 from rl_influence.figures import fig_claims, fig_controls
+from rl_influence.publish import ledger
 from synthetic import CATALOGUE, study, write_synthetic_study
 
 METHODS = ["ppo", "iif_p50", "random", "ppo_noclip", "iif_p50_noclip", "ppo_matched_updates", "iif_matched_updates"]
@@ -66,20 +67,43 @@ def one_claim(outcomes: dict[str, list[tuple[str, str, str]]], **columns) -> dic
     ("checks", "marks"),
     [
         ([("", "decides", "holds"), ("", "completes", "holds")], [("✓", fig_claims.BLUE)]),
-        ([("", "decides", "holds"), ("", "completes", "fails")], [("✓", fig_claims.AMBER)]),
+        ([("", "decides", "holds"), ("", "completes", "fails")], [("(✓)", fig_claims.AMBER)]),
         ([("", "decides", "holds"), ("", "vetoes", "fails")], [("✗", "#d55e00")]),
         ([("", "decides", "fails"), ("", "beside", "holds")], [("✗", "#d55e00")]),
         ([("", "decides", "undecided"), ("", "requires", "not run")], [("?", fig_claims.GREY)]),
         ([("", "decides", "incomplete")], [("…", fig_claims.GREY)]),
-        ([("", "decides", "not applicable")], [("–", fig_claims.GREY)]),
-        ([("H1", "decides", "holds"), ("H2", "decides", "holds")], [("✓", fig_claims.BLUE)]),
+        ([("", "decides", "not applicable")], [("n/a", fig_claims.GREY)]),
+        ([("H1", "decides", "holds"), ("H2", "decides", "holds")], [("✓", fig_claims.BLUE)] * 2),
+        ([("H2", "decides", "fails"), ("H1", "decides", "holds")], [("✗", "#d55e00"), ("✓", fig_claims.BLUE)]),
         ([("H1", "decides", "holds"), ("H2", "decides", "fails")], [("✓", fig_claims.BLUE), ("✗", "#d55e00")]),
     ],
 )
 def test_a_cell_says_how_an_environment_counts(made, checks, marks):
     figure = figures.make("fig_claims", one_claim({"frozenlake": checks}), made[0])
-    texts = [text for text in figure.axes[0].texts if text.get_fontsize() == 8.5]
+    texts = [text for text in figure.axes[0].texts if text.get_fontsize() == fig_claims.SIGN]
     assert [(text.get_text(), to_hex(text.get_color())) for text in texts] == marks
+    places = [text.get_position() for text in texts]
+    assert len({x for x, _ in places}) == 1 and sorted(places) == places  # below each other, the first case above
+
+
+def test_the_signs_are_those_of_all_pages_and_are_explained(made, drawn):
+    assert {status: sign for status, (sign, _, _) in fig_claims.SIGNS.items()} | {"": ""} == ledger.MARKS
+    (text,) = drawn["fig_claims"].texts
+    words = text.get_text().replace("\n", " ")
+    for sign, _, meaning in fig_claims.SIGNS.values():
+        assert f"{sign} {meaning}" in words
+    assert "Two signs are two cases (claims 5, 6: H1, then H2; claim 21: Adam, then no clipping)." in words
+    assert "no effect" in drawn["fig_claims"].axes[1].get_xlabel()
+
+
+def test_two_signs_are_named_in_the_order_of_the_claims_checks(made):
+    """An environment that is another's task with Adam stands in the other's column."""
+    adam, plain = ("Adam", "decides", "holds"), ("no clipping", "decides", "fails")
+    figure = figures.make("fig_claims", one_claim({"minigrid_adam": [adam], "minigrid": [plain]}), made[0])
+    signs = [text for text in figure.axes[0].texts if text.get_fontsize() == fig_claims.SIGN]
+    assert [text.get_text() for text in signs] == ["✓", "✗"]
+    assert "Two signs are two cases (claim 1: Adam, then no clipping)." in figure.texts[0].get_text().replace("\n", " ")
+    assert_legible(figure)
 
 
 def test_effects_are_in_margins_and_point_to_what_is_claimed(made):

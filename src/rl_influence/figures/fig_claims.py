@@ -1,10 +1,10 @@
-"""Every claim of the paper and the controls of them, by environment: ✓ all of its checks hold there, in amber only
-those that decide; ✗ fails; ? these seeds cannot tell; … runs are missing; – not applicable. Where a claim has several
-cases that differ, a cell has a mark for each. Right: the numbers that decide, minus their threshold, with their
-intervals over seeds, in units of the margin within which there is no effect (grey); right of 0 lies what the claim
-says. Full arrows lie beyond the panel. Checks whose threshold is a size of its own have no margin and are not in it.
-The rules were fixed beforehand (``config/claims.yaml``); the numbers themselves and the paper's stand in the table of
-claims.
+"""Every claim of the paper and the controls of them, by environment: ✓ all of its checks hold there; (✓) those that
+decide; ✗ fails; ? these seeds cannot tell; … runs are missing; n/a not applicable. Where a claim has several cases,
+a cell has a sign for each, in the order of the claim's checks. Right: the numbers that decide, minus their
+threshold, with their intervals over seeds, in units of the margin within which there is no effect (grey); right of 0
+lies what the claim says. Full arrows lie beyond the panel. Checks whose threshold is a size of its own have no
+margin and are not in it. The rules were fixed beforehand (``config/claims.yaml``); the numbers themselves and the
+paper's stand in the table of claims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rl_influence.analysis.claims import MARKS, counts
+from rl_influence.analysis.claims import case_status
 from rl_influence.analysis.curves import environments_of
 from rl_influence.config import Config
 
@@ -25,10 +25,19 @@ from . import style
 READS = ("claims", "claims_checks")
 BLUE, AMBER, GREY = style.POSITIVE, "#b07800", "#777777"
 VERDICTS = {"replicated": BLUE, "partly": AMBER, "not replicated": style.NEGATIVE}  # others are open: grey
+SIGNS = {  # status of a case -> sign, colour, what it says; the signs are those of all pages
+    "full": ("\u2713", BLUE, "holds"),
+    "part": ("(\u2713)", AMBER, "in part"),
+    "fails": ("\u2717", style.NEGATIVE, "fails"),
+    "undecided": ("?", GREY, "undecided with all runs there"),
+    "open": ("\u2026", GREY, "runs are missing"),
+    "not applicable": ("n/a", GREY, "not applicable"),
+}
 OUTCOMES = {"holds": BLUE, "fails": style.NEGATIVE}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-ROW, TOP, BOTTOM = 0.29, 0.98, 0.42  # inches
-CELL, WORDS, CHARACTERS = 0.19, 2.25, 39  # inches of a cell and of the titles; characters of a line
+ROW, TOP, BOTTOM = 0.29, 0.98, 0.62  # inches
+CELL, WORDS, CHARACTERS = 0.2, 2.25, 39  # inches of a cell and of the titles; characters of a line
+SIGN = 8  # points
 LIMITS = (-10.0, 20.0)  # margins
 
 
@@ -48,11 +57,13 @@ def draw(tables: dict, config: Config) -> Figure:
     words = figure.add_axes((0, span[0], 1, span[1]), xlim=(0, style.WIDTH), ylim=(len(claims), 0))
     words.set_axis_off()
     forest = figure.add_axes(((left + 0.85) / style.WIDTH, span[0], 1 - (left + 0.95) / style.WIDTH, span[1]))
+    cases = {}
     for row, claim in enumerate(claims.to_dict("records")):
         own = checks[checks["claim"] == claim["claim"]]
         _write(words, row, claim, left)
         for column, place in enumerate(places):
-            _write_marks(words, row, WORDS + CELL * (column + 0.5), own[own["place"] == place])
+            named = _write_signs(words, row, WORDS + CELL * (column + 0.5), own[own["place"] == place])
+            cases |= {claim["claim"]: named} if len(named) > 1 else {}
         _draw_effects(forest, row, own[own["role"] == "decides"], places)
     for column, place in enumerate(places):
         x = WORDS + CELL * (column + 0.5)
@@ -60,6 +71,9 @@ def draw(tables: dict, config: Config) -> Figure:
         words.text(x, -0.75, label, rotation=90, ha="center", va="bottom", fontsize=style.SMALL)
         words.plot([x], [-0.4], marker=MARKERS[column % len(MARKERS)], color=style.GREY, markersize=3.5, clip_on=False)
     _finish(forest, len(claims))
+    text = f"{_legend()} {_legend_of_cases(cases)} Arrows: beyond the panel."
+    text = textwrap.wrap(text, int((left + 0.5) / style.CHARACTER))
+    figure.text(0.07 / style.WIDTH, (BOTTOM - 0.08) / height, "\n".join(text), va="top", color=style.GREY)
     figure.notes = ""
     return figure
 
@@ -82,24 +96,27 @@ def _write(axis: Axes, row: int, claim: dict, left: float) -> None:
     axis.text(left, row + 0.5, claim["verdict"], color=VERDICTS.get(claim["verdict"], GREY), fontweight="bold", **small)
 
 
-def _write_marks(axis: Axes, row: int, x: float, checks: pd.DataFrame) -> None:
-    """A mark for each case, beside each other; one if they are equal."""
-    marks = {}
-    for _, case in checks.groupby(["environment", "case"], sort=False, dropna=False):
-        outcomes = {role: [*group] for role, group in case.groupby("role")["outcome"]}
-        flat = {*case["outcome"]}
-        if "not applicable" in flat:
-            mark, color = MARKS["not applicable"], GREY
-        elif counts(outcomes, True) == "no":
-            mark, color = MARKS["fails"], style.NEGATIVE
-        elif counts(outcomes, True) == "yes":
-            mark, color = MARKS["holds"], BLUE if counts(outcomes, False) == "yes" else AMBER
-        else:
-            mark, color = MARKS["incomplete" if flat & {"incomplete", "not run"} else "undecided"], GREY
-        marks[mark, color] = None
-    for number, (mark, color) in enumerate(marks):
-        shift = 0.09 * (number - (len(marks) - 1) / 2)
-        axis.text(x + shift, row + 0.5, mark, color=color, ha="center", va="center", fontsize=8.5)
+def _write_signs(axis: Axes, row: int, x: float, checks: pd.DataFrame) -> list[str]:
+    """A sign for each case, below each other in the order of the claim's checks; returns what the cases are called."""
+    cases = list(checks.groupby(["environment", "case"], sort=False, dropna=False))
+    for number, (_, case) in enumerate(cases):
+        sign, color, _ = SIGNS[case_status(case.groupby("role")["outcome"].apply(list).to_dict())]
+        y = row + 0.5 + 0.44 * (number - (len(cases) - 1) / 2)
+        axis.text(x, y, sign, color=color, ha="center", va="center", fontsize=SIGN)
+    return [case for (_, case), _ in cases]
+
+
+def _legend() -> str:
+    return f"{'; '.join(f'{sign} {words}' for sign, _, words in SIGNS.values())}."
+
+
+def _legend_of_cases(cases: dict[int, list[str]]) -> str:
+    """What two signs in a cell are: claim -> names of its cases."""
+    claims: dict[str, list[str]] = {}
+    for claim, names in cases.items():
+        claims.setdefault(", then ".join(names), []).append(str(claim))
+    each = "; ".join(f"claim{'s' * (len(ns) > 1)} {', '.join(ns)}: {names}" for names, ns in claims.items())
+    return f"Two signs are two cases ({each})." if each else ""
 
 
 def _draw_effects(axis: Axes, row: int, checks: pd.DataFrame, places: list[str]) -> None:
@@ -135,4 +152,4 @@ def _finish(axis: Axes, rows: int) -> None:
     axis.set_yticks([])
     axis.grid(visible=False)
     axis.spines["left"].set_visible(False)
-    axis.set_xlabel("effect / margin")
+    axis.set_xlabel("effect / margin\n(grey: no effect)", fontsize=style.SMALL)

@@ -27,6 +27,7 @@ from rl_influence.runs.files import write_atomic
 WIDTH = 5.5  # inches: the text width of a one-column paper
 NARROW = 3.3
 SMALL = 7  # points: no text is smaller
+CHARACTER = 0.053  # inches: of such text, on average
 SETTINGS = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "font.size": SMALL,
@@ -148,7 +149,7 @@ def finish(
     """
     width, height = figure.get_size_inches()
     columns = rows = 0
-    lines = textwrap.wrap(small, int(width / 0.053))  # inches of a character
+    lines = textwrap.wrap(small, int(width / CHARACTER))
     if handles:
         longest = max(len(handle.get_label()) for handle in handles)
         rows = -(-len(handles) // max(1, int(width / (0.5 + 0.062 * longest))))

@@ -13,11 +13,11 @@ from rl_influence.config import Config
 from .evaluation import confidence_of, evaluate
 from .models import CheckConfig, ClaimConfig, Claims, load_claims
 from .power import multiplicity, power
-from .verdicts import VERDICTS, counts
+from .verdicts import VERDICTS, case_status
 from .wording import MARKS, number_text, texts
 
 CLAIM_TABLES = ("claims", "claims_checks", "claims_power", "claims_multiplicity")
-__all__ = ["CLAIM_TABLES", "MARKS", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims", "confidence_of", "counts"]
+__all__ = ["CLAIM_TABLES", "MARKS", "VERDICTS", "CheckConfig", "ClaimConfig", "Claims", "case_status", "confidence_of"]
 __all__ += ["evaluate", "judge_study", "level_of", "load_claims", "number_text", "texts"]
 
 
