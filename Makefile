@@ -98,7 +98,7 @@ $(READY): requirements.lock pyproject.toml
 	.venv-dev/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
 	touch $@
 
-# The language-model branch
+# Language models
 RLHF  := .venv-rlhf/bin/python
 STUDY ?= rlhf_fast
 .PHONY: rlhf test-rlhf bench-rlhf

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.analysis.claims import confidence_of, load_claims, number_text
-from rl_influence.analysis.claims.verdicts import case_status
+from rl_influence.analysis.claims import Claims, confidence_of, load_claims, number_text
+from rl_influence.analysis.claims.verdicts import Verdict, case_status, conclude
 from rl_influence.config import Config
 
 STUDIES = ("confirm", "paper")
@@ -47,9 +47,13 @@ class Ledger:
     def tables(self, study: str) -> Path:
         return self.root / "results" / study / "tables"
 
+    @cached_property
+    def rules(self) -> Claims:
+        return load_claims(self.config.folder)
+
     def level(self, study: str) -> str:
         """Of a study's intervals: `95 %`."""
-        return f"{100 * confidence_of(load_claims(self.config.folder), study):.3g} %"
+        return f"{100 * confidence_of(self.rules, study):.3g} %"
 
     @cached_property
     def verdicts(self) -> dict[str, pd.DataFrame]:
@@ -63,9 +67,7 @@ class Ledger:
         for study in self.studies:
             frame = read_table(self.tables(study) / "claims_checks.csv")
             for key, rows in frame.fillna({"case": ""}).groupby(["claim", "environment", "case"], sort=False):
-                counting = rows[~rows["role"].isin(["beside", "requires"])]
-                status = case_status(counting.groupby("role")["outcome"].apply(list).to_dict())
-                found.append((*key, study, status, rows))
+                found.append((*key, study, case_status(_outcomes(rows)), rows))
         chosen: dict[tuple, tuple] = {}
         for claim, environment, case, study, status, rows in found:
             before = chosen.get((claim, environment, case))
@@ -86,14 +88,27 @@ class Ledger:
             for row in rows.to_dict("records")
         ]
 
+    def cases(self, claim: int) -> dict[tuple[str, str], pd.DataFrame]:
+        """(environment, case) -> the checks of one that are shown, in the order of the rules."""
+        (rule,) = (rule for rule in self.rules.claims if rule.claim == claim)
+        rows = self.checks[self.checks["claim"] == claim]
+        groups = dict(iter(rows.groupby(["environment", "case"], sort=False)))
+        return {case: groups[case] for case in rule.cases if case in groups}
+
     def marks(self, claim: int) -> dict[str, str]:
         """Environment -> mark of its case, joined where it has several."""
-        rows = self.checks[self.checks["claim"] == claim].drop_duplicates(["environment", "case"])
-        return rows.groupby("environment")["status"].apply(lambda x: " ".join(MARKS[s] for s in x)).to_dict()
+        found: dict[str, list[str]] = {}
+        for (environment, _), rows in self.cases(claim).items():
+            found.setdefault(environment, []).append(MARKS[rows["status"].iloc[0]])
+        return {environment: " ".join(marks) for environment, marks in found.items()}
 
-    def verdict(self, claim: int) -> tuple[str, str]:
-        """(verdict, study) of the confirmatory study if it has one that is not open, else of the other."""
-        found = [(self.verdicts[study].loc[claim, "verdict"], study) for study in self.studies]
-        decided = [pair for pair in found if pair[0] not in ("incomplete", "not run")]
-        some = [pair for pair in found if pair[0] != "not run"]
-        return [*decided, *some, *found][0]
+    def verdict(self, claim: int) -> Verdict:
+        """Of the cases that are shown, whichever study they are from."""
+        (rule,) = (rule for rule in self.rules.claims if rule.claim == claim)
+        return conclude(rule, [_outcomes(rows) for rows in self.cases(claim).values()])
+
+
+def _outcomes(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Role -> outcomes of a case's checks that count."""
+    counting = rows[~rows["role"].isin(["beside", "requires"])]
+    return counting.groupby("role")["outcome"].apply(list).to_dict()

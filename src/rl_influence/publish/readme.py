@@ -14,9 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from rl_influence.analysis.claims import VERDICTS
+from rl_influence.analysis.claims.models import FEWEST_SEEDS
+from rl_influence.analysis.numbers import BOUNDS
 from rl_influence.config import Config
 from rl_influence.publish.ledger import STUDIES, Ledger, read_table
 from rl_influence.publish.results_page import BLOCKS as LONG_BLOCKS
+from rl_influence.publish.results_page import ppo_ends
 from rl_influence.publish.results_page import table as aligned
 from rl_influence.runs.files import write_atomic
 
@@ -29,7 +32,7 @@ BESIDE_SGD = {"minigrid_adam": "minigrid", "lunarlander_adam": "lunarlander"}
 
 def found(ledger: Ledger) -> str:
     """The answer in a few lines, without what the studies do not ask for."""
-    lines = [answer(ledger), _rates(ledger), _papers_measure(ledger), _clipping(ledger), _tally(ledger)]
+    lines = [answer(ledger), _step(ledger), _papers_measure(ledger), _clipping(ledger), _tally(ledger)]
     return "\n".join(f"* {line}" for line in lines if line)
 
 
@@ -45,61 +48,96 @@ def answer(ledger: Ledger) -> str:
     parts += [f"no saving: {_listed(groups['fails'])}"] if groups["fails"] else []
     waiting = [row["label"] for row in saved if row["outcome"] in ("incomplete", "not run")]
     parts += [f"not enough runs: {', '.join(waiting)}"] if waiting else []
-    return f"{'; '.join(parts)}. (Rounds to 50, 75 and 90 % of PPO's rise.)" if parts else ""
+    return f"{'; '.join(parts)}. (Rounds to 50, 75 and 90 % of PPO's rise; negative: loses.)" if parts else ""
 
 
 def _listed(rows: list[dict]) -> str:
-    return ", ".join(f"{row['label']} ({row['text']})" for row in rows)
+    """Environments with their numbers in whole percent."""
+    ends = [[f"{100 * row[name]:z.0f}" for name in ("value", "low", "high")] for row in rows]
+    shown = (
+        f"{row['label']} ({BOUNDS.get(row['bound'], '')}{value} % [{low}, {high}])"
+        for row, (value, low, high) in zip(rows, ends, strict=True)
+    )
+    return ", ".join(shown)
 
 
 def _papers_measure(ledger: Ledger) -> str:
     rows = ledger.of(1, role="completes")
-    reached = [row for row in rows if row["outcome"] == "holds"]
-    missed = [row for row in rows if row["outcome"] in ("fails", "undecided")]
+    reached = [row["label"] for row in rows if row["outcome"] == "holds"]
+    missed = [row["label"] for row in rows if row["outcome"] in ("fails", "undecided")]
     if not reached + missed:
         return ""
-    text = f"The paper's own measure, SE_ave, exceeds its 20 % in {_listed(reached) or 'no environment'}"
-    return f"{text}; not, or not surely, in {_listed(missed)}." if missed else f"{text}."
+    text = f"**At least 20 % by the paper's own measure**, SE_ave, is sure in {', '.join(reached) or 'no environment'}"
+    return f"{text}; not, or not surely, in {', '.join(missed)}." if missed else f"{text}."
 
 
 def _clipping(ledger: Ledger) -> str:
     """Clipping alone, which the paper's public code switches off in filtered runs only."""
     beside = [row for row in ledger.of(22, role="beside") if row["check"].startswith("PPO, no clipping against PPO")]
-    filtered = ledger.of(22, role="decides")
-    if not any(row["n"] for row in beside + filtered):
+    alone = [row for row in beside if row["outcome"] == "holds"]
+    if not any(row["n"] for row in beside):
         return ""
-    alone, held = ([row for row in rows if row["outcome"] == "holds"] for rows in (beside, filtered))
-    text = "Gradient clipping, which the public code switches off in filtered runs only, "
-    text += f"explains a gain by itself in {_listed(alone)}" if alone else "explains no gain by itself so far"
-    return f"{text}; without it in both, IIF saves rounds in {_listed(held) or 'no environment yet'}."
+    text = (
+        "Without gradient clipping, which the public code switches off in filtered runs only, PPO itself saves rounds "
+    )
+    return f"{text}in {_listed(alone) or 'no environment so far'}."
 
 
-def _rates(ledger: Ledger) -> str:
-    """The simplest rival: what IIF saves against a PPO with a larger step."""
-    rows = ledger.of(18, role="decides")
-    if not any(row["n"] for row in rows):
-        waiting = any(row["expected"] for row in rows)
-        return "Whether a larger learning rate does as much is not run yet." if waiting else ""
-    rivals = {"against a PPO with a tuned learning rate": (18, ""), "with both tuned": (19, "")}
-    rivals["against a PPO whose rounds move the actor as far as IIF's"] = (20, ", IIF's displacement:")
-    parts = [
-        f"{rival}: {_listed(found)}"
-        for rival, (claim, words) in rivals.items()
-        if (found := [row for row in ledger.of(claim, role="decides") if row["n"] > 2 and words in row["check"]])
-    ]
-    return f"**Is it the step?** Rounds that IIF saves (negative: loses) {'; '.join(parts)}."
+CONTROLS = {  # head -> claim, role, words of the check
+    "IIF against PPO": (1, "decides", "rounds saved"),
+    "PPO with IIF's step": (20, "beside", "PPO, IIF's displacement against PPO:"),
+    "IIF against that": (20, "decides", "against PPO, IIF's displacement:"),
+    "IIF with PPO's step": (20, "decides", "PPO's displacement against PPO:"),
+    "both with their best rate": (19, "decides", "rounds saved"),
+    "both unclipped": (22, "decides", "rounds saved"),
+}
+
+
+def _controls(ledger: Ledger) -> dict[str, dict[str, dict]]:
+    """Head of a control -> environment -> its check, with three seeds or more."""
+    found = {}
+    for head, (claim, role, words) in CONTROLS.items():
+        rows = [row for row in ledger.of(claim, role=role) if words in row["check"] and row["n"] >= FEWEST_SEEDS]
+        found[head] = {row["environment"]: row for row in rows}
+    return found
+
+
+def gain(ledger: Ledger) -> str:
+    """What is left of the gain under each control."""
+    found, rows = _controls(ledger), []
+    for environment in ORDER:
+        cells = {}
+        for head, checks in found.items():
+            row = checks.get(environment)
+            value, low, high = (f"{100 * row[name]:z.0f}" for name in ("value", "low", "high")) if row else ("",) * 3
+            cells[head] = f"{BOUNDS.get(row['bound'], '')}{value} [{low}, {high}]" if row else "–"
+        rows.append({"": ledger.config.environment(environment).label} | cells)
+    return markdown(rows)
+
+
+def _step(ledger: Ledger) -> str:
+    """The simplest rival: a PPO with a larger step, and what IIF saves against it."""
+    checks = _controls(ledger)
+    scaled, left = checks["PPO with IIF's step"], checks["IIF against that"]
+    if not scaled:
+        return "Whether a larger step does as much is not run yet." if ledger.of(20, role="decides") else ""
+    most = [e for e, row in scaled.items() if row["outcome"] == "holds" and e in left and left[e]["outcome"] != "holds"]
+    names = ", ".join(scaled[e]["label"] for e in most)
+    text = f"**Larger steps are most of it in {names}.** A" if most else "**Is it the step?** A"
+    text += f" PPO whose rounds move the actor as far as IIF's saves as well: {_listed([*scaled.values()])}."
+    return f"{text} Against it IIF saves {_listed([*left.values()])}."
 
 
 def _tally(ledger: Ledger) -> str:
     """Verdicts of both studies, or what one of them says by itself."""
     if ledger.names != STUDIES:
         return cases(ledger)
-    tally = Counter(ledger.verdict(claim)[0] for claim in _papers_claims(ledger).index)
+    tally = Counter(ledger.verdict(claim).verdict for claim in _papers_claims(ledger).index)
     counted = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
     levels = ", ".join(f"{ledger.level(study)} for {SEEDS[study]} ones" for study in ledger.studies)
     return (
-        f"Of the paper's 17 claims: {counted}. The [rules](docs/claims.md) were committed before any fresh seed was "
-        f"looked at; the explored seeds had been seen by then. Intervals over seeds: {levels}."
+        f"Of the paper's 17 claims: {counted}. The [rules](docs/claims.md) were written after the explored seeds, "
+        f"before any fresh one, had been looked at. Intervals over seeds: {levels}."
     )
 
 
@@ -124,6 +162,9 @@ def markdown(rows: list[dict]) -> str:
     return re.sub(r" *\| *", "|", aligned(rows))
 
 
+EFFICIENCY = ("environment", "SE_ave, ours", "n, seeds", "paper", "agree?", "null", "PPO ends at (solved)")
+
+
 def efficiency(ledger: Ledger) -> str:
     """SE_ave of IIF, ours and the paper's."""
     rows = {row["environment"]: row for row in ledger.of(1, role="vetoes", quantity="se_ave")}
@@ -133,13 +174,13 @@ def efficiency(ledger: Ledger) -> str:
         if row is None:
             continue
         agree = {"yes": "yes", "no": "no"}.get(row["paper_inside"], "–")
+        agree = "bound" if agree == "yes" and row["bound"] == "at most" else agree  # the number itself may be far below
         ours = row["text"].partition(", n = ")
         n = f"{ours[2]}, {SEEDS[row['study']]}" if row["n"] else "–"
         null = f"{100 * row['null']:.0f} %" if pd.notna(row["null"]) else "–"
         cells = [row["label"], ours[0] if row["n"] else "not run", n, f"{row['paper']} %", agree, null]
-        table.append(
-            dict(zip(["environment", "SE_ave, ours", "n, seeds", "paper", "agree?", "null"], cells, strict=True))
-        )
+        cells.append(ppo_ends(ledger, environment, row["study"]))
+        table.append(dict(zip(EFFICIENCY, cells, strict=True)))
     return markdown(table)
 
 
@@ -152,14 +193,14 @@ def claims(ledger: Ledger) -> str:
             place = BESIDE_SGD.get(environment, environment if environment in ORDER else "rlhf")
             marks.setdefault(place, []).append(mark)
         title = row["title"] if number <= 17 else f"*{row['title']}*"
-        cells = {"": str(number), "claim": title, "verdict": ledger.verdict(number)[0]}
+        cells = {"": str(number), "claim": title, "verdict": ledger.verdict(number).verdict}
         table.append(cells | {label: " ".join(marks.get(place, [])) for place, label in COLUMNS.items()})
     return markdown(table)
 
 
 FINDINGS = (  # claim, role, what its rows say
     (13, "decides", "A single round without the records that IIF drops raises the test return more than one on all"),
-    (4, "completes", "Influence and true × estimated advantage correlate (Spearman)"),
+    (4, "completes", "Spearman's correlation of influence with true × estimated advantage (the rule asks for 0.3)"),
     (5, "decides", "Dropping records by their advantage's sign, without a gradient, raises the mean training return"),
     (6, "decides", "The same rules in MiniGrid, where the paper says that they hurt, change it by"),
 )
@@ -190,16 +231,16 @@ def waiting(ledger: Ledger) -> str:
             f"{len(missing)} of {total} runs are missing ({labels})" if len(missing) else f"all {total} runs are there"
         )
         lines.append(f"* Study `{study}`: {state}.")
-    undecided = [n for n in ledger.verdicts[ledger.studies[-1]].index if ledger.verdict(n)[0] == "undecided"]
+    undecided = [n for n in ledger.verdicts[ledger.studies[-1]].index if ledger.verdict(n).verdict == "undecided"]
     if undecided:
         lines.append(
-            f"* Undecided with all runs there: {', '.join(map(str, undecided))}. How many seeds they would take: "
-            "[power](docs/results.md#power)."
+            f"* Undecided, whatever the missing runs show: {', '.join(map(str, undecided))}. "
+            "[What it would take](docs/results.md#what-would-change-our-mind)."
         )
     return "\n".join(lines)
 
 
-BLOCKS = {make.__name__: make for make in (found, efficiency, claims, findings, waiting)}
+BLOCKS = {make.__name__: make for make in (found, efficiency, gain, claims, findings, waiting)}
 PAGES = {"README.md": BLOCKS, "docs/results.md": LONG_BLOCKS}
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import gymnasium
+import numpy as np
 import pandas as pd
 
+from rl_influence.analysis.claims import samples
+from rl_influence.analysis.claims.models import FEWEST_SEEDS
 from rl_influence.analysis.curves import chosen_iif
-from rl_influence.analysis.numbers import interval, number
+from rl_influence.analysis.numbers import UNDEFINED, interval, number
+from rl_influence.config import Config
 from rl_influence.publish.ledger import Ledger, read_table
 
 OUTCOMES = {"f_return": "f_return", "test_return": "test return"}
@@ -24,6 +31,7 @@ def _claim(ledger: Ledger, claim: int) -> str:
     """A claim with the verdict of each study, its rule and its checks."""
     first = ledger.verdicts[ledger.studies[-1]].loc[claim]
     lines = [f"### {claim}. {first['statement']}\n", f"*{first['source']}*; {first['rule']}.\n"]
+    lines.append(f"* By the checks below: **{ledger.verdict(claim).verdict}**.")
     for study in ledger.studies:
         row = ledger.verdicts[study].loc[claim]
         lines.append(f"* `{study}`: **{row['verdict']}** ({row['reason']})")
@@ -51,7 +59,7 @@ def _claim(ledger: Ledger, claim: int) -> str:
 
 def table(rows: list[dict]) -> str:
     """A Markdown table; `|` in a cell is text."""
-    frame = pd.DataFrame(rows).astype(str).replace(r"\|", r"\\|", regex=True)
+    frame = pd.DataFrame(rows).astype(object).fillna(UNDEFINED).astype(str).replace(r"\|", r"\\|", regex=True)
     return frame.to_markdown(index=False, disable_numparse=True, tablefmt="github")
 
 
@@ -67,7 +75,8 @@ def _each(ledger: Ledger, name: str):
 
 def _spread(row: dict, name: str, *, percent: bool = False, bound: str = "") -> str:
     """value [low, high]; the columns are name, name_low, name_high (or low, high)."""
-    low, high = (row.get(f"{name}_{end}", row.get(end)) for end in ("low", "high"))
+    few = row.get("n", FEWEST_SEEDS) < FEWEST_SEEDS
+    low, high = (np.nan if few else row.get(f"{name}_{end}", row.get(end)) for end in ("low", "high"))
     return interval(row[name], low, high, percent=percent, bound=bound)
 
 
@@ -134,9 +143,9 @@ def faithfulness(ledger: Ledger) -> str:
                 },
             )
             low, high = (min(1.0, max(-1.0, row[f"spearman_{end}"])) for end in ("low", "high"))
-            place[f"round {row['round']}"] = f"{row['spearman']:.2f} [{low:.2f}, {high:.2f}]"
-        frame = pd.DataFrame(rows.values()).fillna("–")
-        parts.append(f"Study `{study}`:\n\n{table(frame.to_dict('records'))}\n")
+            ends = f" [{low:.2f}, {high:.2f}]" if row["n"] >= FEWEST_SEEDS else ""
+            place[f"round {row['round']}"] = f"{row['spearman']:.2f}{ends}"
+        parts.append(f"Study `{study}`:\n\n{table(list(rows.values()))}\n")
     return "\n".join(parts)
 
 
@@ -162,8 +171,7 @@ def power(ledger: Ledger) -> str:
     """What each check can show."""
     names = {"holds_if_paper": "holds, if paper", "fails_if_none": "fails, if none", "holds_if_none": "holds, if none"}
     rows = []
-    study = ledger.studies[-1]
-    for row in read_table(ledger.tables(study) / "claims_power.csv").to_dict("records"):
+    for row in read_table(ledger.tables(ledger.studies[-1]) / "claims_power.csv").to_dict("records"):
         if pd.isna(row["sd"]) or row["role"] == "beside":
             continue
         cells = {"claim": row["claim"], "environment": ledger.config.labels.get(row["environment"], row["environment"])}
@@ -172,7 +180,7 @@ def power(ledger: Ledger) -> str:
         cells |= {"detectable": f"{row['detectable']:.3g}"}
         cells |= {w: "" if pd.isna(row[c]) else f"{row[c]:g}" for c, w in SEEDS.items()}
         rows.append(cells)
-    return f"Study `{study}`:\n\n{table(rows)}\n"
+    return table(rows)
 
 
 SEEDS = {"seeds_to_hold": "seeds to hold", "seeds_to_fail": "seeds to fail"}
@@ -181,6 +189,7 @@ SEEDS = {"seeds_to_hold": "seeds to hold", "seeds_to_fail": "seeds to fail"}
 def multiplicity(ledger: Ledger) -> str:
     """What counting many checks does."""
     frame = read_table(ledger.tables(ledger.studies[-1]) / "claims_multiplicity.csv")
+    alpha = ledger.rules.sequential.alpha
     rows = [
         {
             "claim": row["claim"],
@@ -192,7 +201,10 @@ def multiplicity(ledger: Ledger) -> str:
         for row in frame.to_dict("records")
     ]
     checks, false = frame["checks"].sum(), frame["false_holds"].sum()
-    return f"{table(rows)}\n\nOver all claims: {checks} checks, of which {false:.1f} hold by chance if nothing is true."
+    twice = checks * alpha / 2
+    text = f"Over all claims: {checks} checks, of which {false:.1f} hold by chance at one look if nothing is true; "
+    text += f"{twice:.1f} at either of two looks, or in a study that is looked at once, at 95 %."
+    return f"{table(rows)}\n\n{text}"
 
 
 def episodic(ledger: Ledger) -> str:
@@ -216,6 +228,76 @@ def episodic(ledger: Ledger) -> str:
 def failures(ledger: Ledger) -> str:
     """Checks that fail: what was to be seen, and what was."""
     return table([_check(row) for row in _counting(ledger, "fails")])
+
+
+def slight(ledger: Ledger) -> str:
+    """Checks that hold, with an estimate that is smaller than what the rules call no effect."""
+    rows = [row for row in _counting(ledger, "holds") if abs(row["value"] - row["threshold"]) < row["margin"]]
+    shown = (_check(row) | {"margin": number(row["margin"], percent=row["unit"] == "fraction")} for row in rows)
+    return table(list(shown)) if rows else "None."
+
+
+def tuning(ledger: Ledger) -> str:
+    """Mean training return at every learning rate, and what is chosen on the other seeds, for each seed."""
+    parts = []
+    for study, frame in _each(ledger, "returns_per_seed"):
+        config = Config(ledger.root / f"config/{study}.yaml")
+        context = samples.Context(ledger.rules, config, {"returns_per_seed": frame})
+        places = [(e, name) for e in dict.fromkeys(frame["environment"]) for name in ledger.rules.tuned]
+        rows = [row for place in places if (row := _tuned(*place, context))]
+        if rows:
+            parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
+    return "\n".join(parts)
+
+
+def _tuned(environment: str, name: str, context: samples.Context) -> dict | None:
+    """A row of `tuning`; None where a study has no other rates."""
+    config, frame = context.config, context.tables["returns_per_seed"]
+    mine = frame[frame["environment"] == environment]
+    there = {(environment, method) for method in mine["method"]}
+    chosen = samples.tuned_choice(name, environment, context)
+    if not chosen:
+        return None
+    methods = samples.members(name, environment, context, there)
+    rates = [config.resolve(environment, method, seed=0).ppo.learning_rate for method in methods]
+    means = mine[mine["seed"].isin([*chosen])].groupby("method")["mean_training_return"].mean()
+    heads = {method: f"{rate / rates[0]:g} ×" for method, rate in zip(methods, rates, strict=True)}
+    counts = Counter(chosen.values())
+    row = {"environment": config.labels[environment], "method": config.methods[methods[0]].label, "n": len(chosen)}
+    row |= {head: number(means[method]) for method, head in heads.items()}
+    picked = ", ".join(f"{head} ({counts[method]})" for method, head in heads.items() if counts[method])
+    return row | {"chosen (seeds)": picked}
+
+
+def ends(ledger: Ledger) -> str:
+    """How far PPO and IIF get."""
+    parts = []
+    for study, frame in _each(ledger, "final_returns"):
+        rows = []
+        for environment, methods in frame.groupby("environment", sort=False):
+            row = {"environment": ledger.config.labels[environment]}
+            for method in ("ppo", chosen_iif(ledger.config, environment)):
+                found = methods[methods["method"] == method].to_dict("records")
+                label = ledger.config.methods[method].label.partition(",")[0]
+                row[label] = f"{_spread(found[0], 'final_return')}, n = {found[0]['n']}" if found else "–"
+            rows.append(row | {"solved at": solved_at(ledger, environment)})
+        parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
+    return "\n".join(parts)
+
+
+def ppo_ends(ledger: Ledger, environment: str, study: str) -> str:
+    """PPO's final return in a study, and the return at which gymnasium calls the environment solved."""
+    found = [frame for name, frame in _each(ledger, "final_returns") if name == study]
+    rows = [f[(f["environment"] == environment) & (f["method"] == "ppo")] for f in found]
+    if not rows or rows[0].empty:
+        return UNDEFINED
+    level = solved_at(ledger, environment)
+    return number(rows[0]["final_return"].iloc[0]) + (f" ({level})" if level != UNDEFINED else "")
+
+
+def solved_at(ledger: Ledger, environment: str) -> str:
+    spec = gymnasium.registry.get(ledger.config.environment(environment).gym_id)
+    return UNDEFINED if spec is None or spec.reward_threshold is None else f"{spec.reward_threshold:g}"
 
 
 def undecided(ledger: Ledger) -> str:
@@ -265,7 +347,7 @@ def spent(ledger: Ledger) -> str:
 BLOCKS = {
     make.__name__: make
     for make in (
-        *(claims_in_full, failures, undecided, controls, levels, heuristics, faithfulness),
+        *(claims_in_full, failures, slight, undecided, ends, controls, tuning, levels, heuristics, faithfulness),
         *(episodic, null_values, power, multiplicity, spent),
     )
 }

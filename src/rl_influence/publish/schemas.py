@@ -59,8 +59,11 @@ them, in one file; `environments/` and `methods.yaml` beside it are the catalogu
 | file | study | what it is |
 |---|---|---|
 | `config.yaml` | `quick` | the default: one answer in ten minutes, trained from nothing |
-| `paper.yaml` | `paper` | the paper's grid; its results are committed |
+| `paper.yaml` | `paper` | the paper's grid with its seeds; results are committed |
+| `confirm.yaml` | `confirm` | fresh seeds, unseen when the rules were written, and controls; results are committed |
+| `a2c.yaml` | `a2c` | another algorithm with and without the filter |
 | `smoke.yaml` | `smoke` | every part of the pipeline in a minute; its numbers mean nothing |
+| `rlhf_*.yaml` | `rlhf_fast`, … | language models: other keys, another environment (docs/rlhf.md) |
 
 A study of your own is one more file: `snakemake --cores all --configfile config/mine.yaml`. Its results go to
 `results/<study>/` and `paper_figures/<study>/`. A run's folder is named after its seed and a fingerprint of all the
@@ -71,7 +74,8 @@ the file, the key, the value and the choices. Numbers may be written as text (`"
 for numbers, and YAML's aliases are not read.
 
 `paper_reported.yaml` holds the numbers that the paper prints. They are shown beside ours and used nowhere else.
-`claims.yaml` holds what the paper claims and by which rules our numbers confirm it or not.
+`claims.yaml` holds what the paper claims and by which rules our numbers confirm it or not, `claims_v1.yaml` the first
+version of these rules.
 
 The tables below are generated from the models in `src/rl_influence/config/` and `analysis/claims/models.py` (`python -m
 rl_influence.publish.schemas`), and so are the JSON schemas in `workflow/schemas/`, which editors can use: put

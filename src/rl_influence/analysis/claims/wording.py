@@ -11,7 +11,7 @@ from rl_influence.analysis.numbers import count, interval
 from rl_influence.analysis.reported import Reported
 from rl_influence.config import ConfigError
 
-from .models import CheckConfig, ClaimConfig, Filter
+from .models import FEWEST_SEEDS, CheckConfig, ClaimConfig, Filter
 from .samples import Context, located
 from .verdicts import Verdict
 
@@ -168,10 +168,12 @@ def reported_pair(reported: Reported, path: str, optional: bool = False) -> tupl
 
 
 def number_text(row: Mapping) -> str:
-    """A check's number as people read it: value [low, high], n; ≤, ≥ or ≈ where returns were never reached."""
-    shown = interval(
-        *(row[name] for name in ("value", "low", "high")), percent=row["unit"] == "fraction", bound=row["bound"]
-    )
+    """A check's number as people read it: value [low, high], n; ≤, ≥ or ≈ where returns were never reached.
+
+    Fewer than three seeds have no interval.
+    """
+    ends = (row["low"], row["high"]) if row["n"] >= FEWEST_SEEDS else (np.nan, np.nan)
+    shown = interval(row["value"], *ends, percent=row["unit"] == "fraction", bound=row["bound"])
     return f"{shown}, n = {count(row)}"
 
 
