@@ -11,7 +11,7 @@ import pytest
 
 from rl_influence.config import Config
 from rl_influence.publish.ledger import Ledger
-from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, render
+from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, gain, render
 from rl_influence.publish.results_page import ends, failures, slight, spent, table, tuning, undecided
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +99,23 @@ def test_cases_of_both_studies_are_counted_together(root):
     ledger = confirm(root, only("acrobot", "minigrid"))
     assert ledger.verdict(2).verdict == "partly" and ledger.verdict(2).cases["full"] == 3
     assert [ledger.verdicts[study].loc[2, "full"] for study in ledger.studies] != [3, 3]
+
+
+def test_what_a_larger_step_explains_follows_from_its_checks(root):
+    """Two environments in which PPO with IIF's step saves; in one of them IIF saves against it all the same."""
+
+    def run(checks):
+        for environment, against_it in (("frozenlake", "fails"), ("acrobot", "holds")):
+            mine = (checks["claim"] == 20) & (checks["environment"] == environment)
+            checks.loc[mine, ["n", "value", "low", "high", "bound"]] = [5, 0.25, 0.2, 0.3, ""]
+            checks.loc[mine, "outcome"] = ["holds" if role == "beside" else against_it for role in checks["role"][mine]]
+
+    ledger = confirm(root, run)
+    assert "**Larger steps are most of it in FrozenLake.** A PPO whose rounds" in found(ledger)
+    assert "as well: FrozenLake (25 % [20, 30]), Acrobot (25 % [20, 30])." in found(ledger)
+    rows = {line.split("|")[1]: line.split("|")[2:-1] for line in gain(ledger).splitlines()}
+    assert rows["FrozenLake"][1:4] == rows["Acrobot"][1:4] == ["25 [20, 30]"] * 3
+    assert rows["Highway"][1:4] == ["–"] * 3 and rows["Highway"][0] == "45 [38, 52]"
 
 
 def test_an_upper_bound_is_no_agreement(root):

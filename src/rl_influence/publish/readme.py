@@ -77,10 +77,8 @@ def _clipping(ledger: Ledger) -> str:
     alone = [row for row in beside if row["outcome"] == "holds"]
     if not any(row["n"] for row in beside):
         return ""
-    text = (
-        "Without gradient clipping, which the public code switches off in filtered runs only, PPO itself saves rounds "
-    )
-    return f"{text}in {_listed(alone) or 'no environment so far'}."
+    text = "Without gradient clipping, which the public code switches off in filtered runs only, PPO itself saves"
+    return f"{text} rounds in {_listed(alone) or 'no environment so far'}."
 
 
 CONTROLS = {  # head -> claim, role, words of the check
