@@ -26,8 +26,10 @@ OTHER = {"environments": ["minigrid"], "methods": ["ppo"], "seeds": [0, 1, 2], "
 
 
 def curve(run):
-    """Faster with larger steps; at ten times the rate one seed collapses."""
+    """Faster with larger steps; at ten times the rate one seed collapses, without clipping one never learns."""
     rise = np.minimum(np.linspace(0, 1, 21) * (1 + STEPS[run.method] / 4), 1)
+    if (run.method, run.seed) == ("ppo_noclip", 1):
+        return np.zeros(21)
     return np.where((run.method == "ppo_lr10") & (run.seed == 2) & (np.arange(21) > 15), 0.0, rise)
 
 
@@ -55,7 +57,7 @@ def test_points_are_means_at_their_step(made):
             row = table.loc[("frozenlake", name)]
             assert points[STEPS[name]].get_ydata()[0] == pytest.approx(scale * row[quantity])
             hollow = to_hex(points[STEPS[name]].get_markerfacecolor()) == "#ffffff"
-            assert hollow == (name == "ppo_lr10")
+            assert hollow == (name in ("ppo_lr10", "ppo_noclip"))
     assert [x.get_ydata()[0] for x in saved.lines if x.get_zorder() == 4 and x.get_xdata()[0] == 1] == [0]  # PPO itself
 
 
@@ -72,8 +74,15 @@ def test_markers_say_what_sets_the_step(made):
         "Random",
         "the other's step",
         "no clipping",
-        "some seeds collapse",
+        "learning rate × 1",
+        "learning rate × 3",
+        "learning rate × 10",
+        "some seeds collapse or never learn",
     ]
+    (legend,) = made[0].legends
+    sizes = {t.get_text(): h.get_markersize() for t, h in zip(legend.texts, legend.legend_handles, strict=True)}
+    for factor in (1, 3, 10):
+        assert sizes[f"learning rate × {factor}"] == looks[factor, "o"].get_markersize()
 
 
 def test_without_diagnostics_there_is_nothing_to_draw(tmp_path):

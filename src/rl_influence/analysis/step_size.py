@@ -16,9 +16,10 @@ from .groups import expected_seeds, returns_by_run
 from .statistics import final_return, over_seeds
 
 STEPS = ("displacement", "approx_kl", "clip_fraction", "grad_norm")  # means over a run's learning rounds
-SUMMARY = [*KEY, "learning_rounds", "reached", *STEPS, "displacement_ratio", "rounds_saved", "rise_kept", "collapsed"]
-MEASURES = (*STEPS, "displacement_ratio", "rounds_saved", "rise_kept", "collapsed")
+MEASURES = (*STEPS, "displacement_ratio", "rounds_saved", "rise_kept", "collapsed", "never_rose")
+SUMMARY = [*KEY, "learning_rounds", "reached", *MEASURES]
 COLLAPSE = 0.5  # of PPO's rise, lost between a run's best return and its final one
+RISEN = 0.1  # of PPO's rise, without which at the end a run that did not collapse never rose
 
 
 def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
@@ -31,7 +32,8 @@ def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFr
         Rows with environment, method, seed; learning_rounds and reached (90 % of PPO's rise); means of `STEPS` over
         these rounds; displacement_ratio to PPO of the same seed; rounds_saved against it (mean over levels, [-1, 1]);
         rise_kept: the final return, 0 at PPO's start and 1 at the top of its mean curve; collapsed: 1 if half of PPO's
-        rise is lost between the run's best and its final return. Empty without a rise of PPO's, or its run.
+        rise is lost between the run's best and its final return; never_rose: 1 if the final return is below a tenth of
+        PPO's rise without that. Empty without a rise of PPO's, or its run.
     """
     curves, reference = returns_by_run(study), reference_method(study.config)
     last = passages[passages["fraction"] == FRACTIONS[-1]].set_index(KEY)
@@ -73,5 +75,6 @@ def _outcome(curve: np.ndarray, standard: list[np.ndarray]) -> dict[str, float]:
     if not top > start:
         return {}
     final = final_return(curve)
-    lost = (np.nanmax(curve) - final) / (top - start)
-    return {"rise_kept": (final - start) / (top - start), "collapsed": float(lost > COLLAPSE)}
+    kept, lost = (final - start) / (top - start), (np.nanmax(curve) - final) / (top - start)
+    collapsed = lost > COLLAPSE
+    return {"rise_kept": kept, "collapsed": float(collapsed), "never_rose": float(kept < RISEN and not collapsed)}

@@ -2,10 +2,10 @@
 The step is how far a round moves the actor's parameters (L2 norm) while the method learns, until 90 % of PPO's rise,
 relative to PPO of the same seed. Above: the share of PPO's rounds that the method saves, at 50, 75 and 90 % of PPO's
 rise. Below: its final return, from PPO's untrained return (0) to the top of PPO's mean curve (1); hollow: some seeds
-collapsed, that is, lost half of that rise after their best round. The larger the marker, the larger the learning
-rate, at 1, 3, 10 and 30 times the environment's, joined by lines; diamonds: each round's step scaled to that of the
-other method's round; triangles: without clipping of the gradient's norm. If the step were the cause, methods with the
-same step would save the same rounds.
+collapsed, that is, lost half of that rise after their best round, or never learned, that is, ended below a tenth of
+it. The larger the marker, the larger the learning rate, in multiples of the environment's, joined by lines;
+diamonds: each round's step scaled to that of the other method's round; triangles: without clipping of the gradient's
+norm. If the step were the cause, methods with the same step would save the same rounds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from rl_influence.analysis.curves import environments_of, reference_method
@@ -55,17 +56,31 @@ def draw(tables: dict, config: Config) -> Figure:
     ranges = [panels.rows_of(table, (e,))["n"].agg(["min", "max"]) for e in drawn]
     smalls = [f"n = {low}" if low == high else f"n = {low} to {high}" for low, high in ranges]
     style.titles(list(axes[:, 0]), [config.environments[name].label for name in drawn], smalls, 30)
+    methods = {e: [*panels.rows_of(table, (e,))["method"]] for e in drawn}
+    handles, notes = _legend(table[table["environment"].isin(drawn)], config), panels.missing(tables, config, methods)
+    return style.finish(figure, handles, notes, "step of a round, relative to PPO's")
+
+
+def _legend(table: pd.DataFrame, config: Config) -> list[Line2D]:
+    kinds = {config.methods[name].selection.kind for name in table["method"]}
     handles = [
         style.handle({"color": color, "marker": "o", "linestyle": "-", "label": label})
         for kind, (color, label) in FAMILIES.items()
-        if kind in kinds.values()
+        if kind in kinds
     ]
     grey = {"color": style.GREY, "linestyle": "none"}
-    words = {MATCHED: "the other's step", UNCLIPPED: "no clipping"}
-    handles += [style.handle(grey | {"marker": marker, "label": text}) for marker, text in words.items()]
-    handles.append(style.handle(grey | {"marker": "o", "markerfacecolor": "white", "label": "some seeds collapse"}))
-    methods = {e: [*panels.rows_of(table, (e,))["method"]] for e in drawn}
-    return style.finish(figure, handles, panels.missing(tables, config, methods), "step of a round, relative to PPO's")
+    markers = {name: _look(name, config)["marker"] for name in table["method"]}
+    for marker, label in {MATCHED: "the other's step", UNCLIPPED: "no clipping"}.items():
+        if marker in markers.values():
+            handles.append(style.handle(grey | {"marker": marker, "label": label}))
+    factors = {_factor(name, config) for name, marker in markers.items() if marker == "o"}
+    for factor in sorted(factors) if len(factors) > 1 else ():
+        label = f"learning rate \u00d7 {factor:g}"
+        handles.append(style.handle(grey | {"marker": "o", "markersize": _size(factor), "label": label}))
+    if table[["collapsed", "never_rose"]].gt(0).any(axis=None):
+        label = "some seeds collapse or never learn"
+        handles.append(style.handle(grey | {"marker": "o", "markerfacecolor": "white", "label": label}))
+    return handles
 
 
 def _is_one(environment: str, name: str, config: Config) -> bool:
@@ -78,10 +93,18 @@ def _is_one(environment: str, name: str, config: Config) -> bool:
 def _look(name: str, config: Config) -> dict:
     """Colour by what trains, marker by what sets the step, size by the learning rate."""
     method = config.methods[name]
-    factor, clipping = method.ppo.learning_rate_factor, "max_grad_norm" not in method.ppo.model_fields_set
+    clipping = "max_grad_norm" not in method.ppo.model_fields_set
     marker = MATCHED if method.selection.displacement != "own" else "o" if clipping else UNCLIPPED
-    size = 3.2 + 2.2 * np.log10(max(factor, 1)) if marker == "o" else 3.8
+    size = _size(_factor(name, config)) if marker == "o" else 3.8
     return {"color": FAMILIES[method.selection.kind][0], "marker": marker, "markersize": size}
+
+
+def _factor(name: str, config: Config) -> float:
+    return config.methods[name].ppo.learning_rate_factor
+
+
+def _size(factor: float) -> float:
+    return 3.2 + 2.2 * np.log10(max(factor, 1))
 
 
 def _draw(axis: Axes, table: pd.DataFrame, seeds: pd.DataFrame, config: Config, quantity: str, scale: float) -> None:
@@ -101,11 +124,11 @@ def _draw(axis: Axes, table: pd.DataFrame, seeds: pd.DataFrame, config: Config, 
         if not np.isnan(low):
             bounds = np.clip([low, high], -100, 100) if quantity == "rounds_saved" else (low, high)
             axis.plot([x, x], bounds, color=look["color"], lw=0.9)
-        fill = "white" if row["collapsed"] > 0 else look["color"]
+        fill = "white" if row["collapsed"] > 0 or row["never_rose"] > 0 else look["color"]
         axis.plot([x], [y], **look, linestyle="none", markerfacecolor=fill, zorder=4)
         if look["marker"] == "o":
             kind = config.methods[name].selection.kind
-            lines[kind].append((config.methods[name].ppo.learning_rate_factor, x, y))
+            lines[kind].append((_factor(name, config), x, y))
     for kind, points in lines.items():
         if len(points) > 1:
             _, x, y = zip(*sorted(points), strict=True)
