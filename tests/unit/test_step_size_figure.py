@@ -85,6 +85,17 @@ def test_markers_say_what_sets_the_step(made):
         assert sizes[f"learning rate × {factor}"] == looks[factor, "o"].get_markersize()
 
 
+def test_two_seeds_have_no_interval(tmp_path):
+    """It would be many times as wide as the panel."""
+    config = study(BLOCK)
+    arguments = {"curve": curve, "step": lambda run: np.full(20, 0.1 * STEPS[run.method])}
+    write_synthetic_study(tmp_path, config, skip=lambda run: (run.method, run.seed) == ("random", 2), **arguments)
+    tables = make_tables(load_study(config, tmp_path), reported=load_reported(CATALOGUE))
+    saved = figures.make("fig_step_size", tables, config).axes[0]
+    bars = {to_hex(line.get_color()) for line in saved.lines if line.get_linewidth() == 0.9}
+    assert bars == {"#000000", "#0b55a5"}  # of PPO's and IIF's three, none of random's two
+
+
 def test_without_diagnostics_there_is_nothing_to_draw(tmp_path):
     config = study(BLOCK)
     write_synthetic_study(tmp_path, config, curve=curve)

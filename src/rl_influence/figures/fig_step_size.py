@@ -1,11 +1,11 @@
-"""Do larger steps explain the gain? Every point is a method, a mean over seeds with its t interval (faint: seeds).
-The step is how far a round moves the actor's parameters (L2 norm) while the method learns, until 90 % of PPO's rise,
-relative to PPO of the same seed. Above: the share of PPO's rounds that the method saves, at 50, 75 and 90 % of PPO's
-rise. Below: its final return, from PPO's untrained return (0) to the top of PPO's mean curve (1); hollow: some seeds
-collapsed, that is, lost half of that rise after their best round, or never learned, that is, ended below a tenth of
-it. The larger the marker, the larger the learning rate, in multiples of the environment's, joined by lines;
-diamonds: each round's step scaled to that of the other method's round; triangles: without clipping of the gradient's
-norm. If the step were the cause, methods with the same step would save the same rounds.
+"""Do larger steps explain the gain? Every point is a method, a mean over seeds, from three on with its t interval
+(faint: seeds). The step is how far a round moves the actor's parameters (L2 norm) while the method learns, until 90
+% of PPO's rise, relative to PPO of the same seed. Above: the share of PPO's rounds that the method saves, at 50, 75
+and 90 % of PPO's rise. Below: its final return, from PPO's untrained return (0) to the top of PPO's mean curve (1);
+hollow: some seeds collapsed, that is, lost half of that rise after their best round, or never learned, that is,
+ended below a tenth of it. The larger the marker, the larger the learning rate, in multiples of the environment's,
+joined by lines; diamonds: each round's step scaled to that of the other method's round; triangles: without clipping
+of the gradient's norm. If the step were the cause, methods with the same step would save the same rounds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
+from rl_influence.analysis.aggregate import FEWEST
 from rl_influence.analysis.curves import environments_of, reference_method
 from rl_influence.config import Config
 
@@ -121,7 +122,7 @@ def _draw(axis: Axes, table: pd.DataFrame, seeds: pd.DataFrame, config: Config, 
                 own["displacement_ratio"], scale * own[quantity], ".", color=look["color"], markersize=3, alpha=0.35
             )
         low, high = (scale * row[f"{quantity}_{end}"] for end in ("low", "high"))
-        if not np.isnan(low):
+        if row["n"] >= FEWEST and not np.isnan(low):
             bounds = np.clip([low, high], -100, 100) if quantity == "rounds_saved" else (low, high)
             axis.plot([x, x], bounds, color=look["color"], lw=0.9)
         fill = "white" if row["collapsed"] > 0 or row["never_rose"] > 0 else look["color"]
