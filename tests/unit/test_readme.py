@@ -12,7 +12,7 @@ import pytest
 from rl_influence.config import Config
 from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, gain, render
-from rl_influence.publish.results_page import ends, failures, slight, spent, table, tuning, undecided
+from rl_influence.publish.results_page import ends, failures, lost, slight, spent, table, tuning, undecided
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,6 +125,14 @@ def test_an_upper_bound_is_no_agreement(root):
     kinds = {(row["paper_inside"], row["bound"] == "at most", cells[label]) for label, row in rows.items()}
     assert kinds <= {("yes", True, "bound"), ("yes", False, "yes"), ("no", True, "no"), ("no", False, "no")}
     assert ("yes", True, "bound") in kinds
+
+
+def test_lost_runs_are_listed_with_their_seeds(root):
+    rows = [("frozenlake", m, s, c, n) for m, s, c, n in [("ppo", 1, 0, 0), ("iif_p50", 1, 0, 1), ("iif_p50", 2, 1, 0)]]
+    names = ["environment", "method", "seed", "collapsed", "never_rose"]
+    pd.DataFrame(rows, columns=names).to_csv(root / "results/paper/tables/diagnostics_summary.csv", index=False)
+    (line,) = lost(Ledger(root)).splitlines()[2:]
+    assert re.split(r" *\| *", line)[1:-1] == ["paper", "FrozenLake", "IIF, p = 50 %", "2", "1", "2"]
 
 
 def test_an_estimate_within_the_margin_is_named(root):

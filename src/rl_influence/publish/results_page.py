@@ -230,6 +230,22 @@ def failures(ledger: Ledger) -> str:
     return table([_check(row) for row in _counting(ledger, "fails")])
 
 
+def lost(ledger: Ledger) -> str:
+    """Runs that never learn, or lose half of what they had learned; only methods that have some."""
+    rows = []
+    for study, frame in _each(ledger, "diagnostics_summary"):
+        for (environment, method), runs in frame.groupby(["environment", "method"], sort=False):
+            kinds = {words: runs[runs[name] > 0]["seed"] for name, words in LOST.items()}
+            if any(map(len, kinds.values())):
+                labels = ledger.config.labels[environment], ledger.config.methods[method].label
+                row = {"study": study, "environment": labels[0], "method": labels[1], "runs": len(runs)}
+                rows.append(row | {words: ", ".join(map(str, seeds)) or UNDEFINED for words, seeds in kinds.items()})
+    return table(rows) if rows else "None."
+
+
+LOST = {"never_rose": "never learn: seeds", "collapsed": "collapse: seeds"}
+
+
 def slight(ledger: Ledger) -> str:
     """Checks that hold, with an estimate that is smaller than what the rules call no effect."""
     rows = [row for row in _counting(ledger, "holds") if abs(row["value"] - row["threshold"]) < row["margin"]]
@@ -347,7 +363,7 @@ def spent(ledger: Ledger) -> str:
 BLOCKS = {
     make.__name__: make
     for make in (
-        *(claims_in_full, failures, slight, undecided, ends, controls, tuning, levels, heuristics, faithfulness),
+        *(claims_in_full, failures, lost, slight, undecided, ends, controls, tuning, levels, heuristics, faithfulness),
         *(episodic, null_values, power, multiplicity, spent),
     )
 }
