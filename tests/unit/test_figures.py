@@ -273,8 +273,21 @@ def test_reductions_by_value(small):
     assert dots == pytest.approx([100 / 3, 0], abs=1e-3)
     paper = [line.get_xdata()[0] for axis in (ave, peak) for line in axis.lines if line.get_marker() == "D"]
     assert paper == pytest.approx([34.0, 19.2])
-    assert list(legend_of(figure)) == ["mean over seeds", "mean, at most", "a seed", "beyond the axis", "the paper"]
+    assert list(legend_of(figure)) == [
+        "mean over seeds",
+        "mean, at most",
+        "a seed",
+        "the paper",
+    ]  # two have no interval
     assert len({axis.get_xlim() for axis in figure.axes}) == 1
+
+
+def test_an_interval_beyond_the_axis_has_an_arrow_there(tmp_path):
+    """SE_ave of 0, 0 and -4 / 3."""
+    config = study(SMALL | {"seeds": [0, 1, 2], "rounds": 8})
+    late = {seed: [0, 0.25, 0.5, 0.75, 1.0, 1, 1, 1, 1] for seed in (0, 1)} | {2: [0] * 7 + [1.0, 1]}
+    tables_of(config, tmp_path, curve=lambda r: late[r.seed if r.method == "iif_p50" else 0])
+    assert "beyond the axis" in legend_of(drawn("fig06_efficiency", tmp_path, config))
 
 
 def test_what_is_never_reached_is_a_hollow_arrow_or_counted(small):

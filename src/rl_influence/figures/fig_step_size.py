@@ -25,7 +25,7 @@ from . import panels, style
 
 READS = ("step_size", "diagnostics_summary", "missing_runs")
 FAMILIES = {"all": ("#000000", "PPO"), "influence": (style.STYLES["iif"][0], "IIF"), "random": ("#e69f00", "Random")}
-ROWS = {"rounds_saved": ("rounds saved (%)", 100), "rise_kept": ("final return", 1)}
+ROWS = {"rounds_saved": ("rounds saved (%)", 100), "rise_kept": ("final return (of rise)", 1)}
 MATCHED, UNCLIPPED = "D", "^"
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rl_influence.analysis.aggregate import FEWEST
 from rl_influence.analysis.curves import reference_method
 from rl_influence.config import Config
 
@@ -125,7 +126,7 @@ def draw_reductions(
             continue
         value, low, high = (100 * mean[name] for name in (quantity, f"{quantity}_low", f"{quantity}_high"))
         hollow = bool(mean[kind.unreached])
-        if not np.isnan(low) and not (hollow and peak):
+        if mean["n"] >= FEWEST and not np.isnan(low) and not (hollow and peak):
             ends = np.clip([low, high], *LIMITS)
             values += [low, high]
             axis.plot(*_turn(ends, [place, place], horizontal), color=this["color"], lw=1.1)

@@ -123,7 +123,9 @@ def _step(ledger: Ledger) -> str:
     names = ", ".join(scaled[e]["label"] for e in most)
     text = f"**Larger steps are most of it in {names}.** A" if most else "**Is it the step?** A"
     text += f" PPO whose rounds move the actor as far as IIF's saves as well: {_listed([*scaled.values()])}."
-    return f"{text} Against it IIF saves {_listed([*left.values()])}."
+    adam = [row for row in ledger.of(16, role="decides") if row["n"] >= FEWEST_SEEDS]
+    text += f" Against it IIF saves {_listed([*left.values()])}."
+    return text + (f" With Adam, whose steps do not grow with the gradient: {_listed(adam)}." if adam else "")
 
 
 def _tally(ledger: Ledger) -> str:
