@@ -11,7 +11,7 @@ import pytest
 
 from rl_influence.config import Config
 from rl_influence.publish.ledger import Ledger
-from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, gain, render
+from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, gain, headline, render, saved
 from rl_influence.publish.results_page import ends, failures, lost, slight, spent, table, tuning, undecided
 
 ROOT = Path(__file__).parents[2]
@@ -111,11 +111,48 @@ def test_what_a_larger_step_explains_follows_from_its_checks(root):
             checks.loc[mine, "outcome"] = ["holds" if role == "beside" else against_it for role in checks["role"][mine]]
 
     ledger = confirm(root, run)
-    assert "**Larger steps are most of it in FrozenLake.** A PPO whose rounds" in found(ledger)
-    assert "as well: FrozenLake (25 % [20, 30]), Acrobot (25 % [20, 30])." in found(ledger)
-    rows = {line.split("|")[1]: line.split("|")[2:-1] for line in gain(ledger).splitlines()}
-    assert rows["FrozenLake"][1:4] == rows["Acrobot"][1:4] == ["25 [20, 30]"] * 3
-    assert rows["Highway"][1:4] == ["–"] * 3 and rows["Highway"][0] == "45 [38, 52]"
+    text = found(ledger)
+    assert "against a PPO with steps as large, its saving is sure in 1 of 2 environments.**" in text
+    assert "**Larger steps are most of it in FrozenLake.** A PPO whose rounds" in text
+    assert (
+        "as IIF's saves, against PPO: FrozenLake 25 % [20, 30], Acrobot 25 % [20, 30]. IIF against that PPO: Fro"
+        in text
+    )
+    head, _, *rows = (line.split("|")[1:-1] for line in gain(ledger).splitlines())
+    cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert {row[e] for row in rows_of_step(cells) for e in ("FrozenLake", "Acrobot")} == {"25 [20, 30]"}
+    assert {row["Highway"] for row in rows_of_step(cells)} == {"–"}
+    assert cells["IIF against PPO"]["Highway"] == "45 [38, 52]" and "BipedalWalker" not in head
+
+
+def rows_of_step(cells: dict) -> list[dict]:
+    """The rows of the gain's table that set the step of a round."""
+    return [row for name, row in cells.items() if "step" in name]
+
+
+def test_the_first_line_is_what_holds_and_what_does_not(root):
+    """A saving is counted where it was judged, and nothing is said where nothing was."""
+
+    def outcomes(*values):
+        def change(checks):
+            mine = (checks["claim"] == 1) & (checks["role"] == "decides")
+            checks.loc[mine, "outcome"] = values
+
+        return change
+
+    def line(*values):
+        shutil.rmtree(root / "results/confirm", ignore_errors=True)
+        return headline(confirm(root, outcomes(*values)))
+
+    checks = pd.read_csv(root / "results/paper/tables/claims_checks.csv")
+    assert ((checks["claim"] == 1) & (checks["role"] == "decides")).sum() == 6
+    checks.loc[checks["claim"].isin([1, 20]), ["outcome", "n"]] = ["not run", 0]
+    checks.to_csv(root / "results/paper/tables/claims_checks.csv", index=False)
+    assert line("holds", "holds", "undecided", "fails", "not run", "incomplete") == (
+        "**IIF needs fewer rounds than PPO in 2 of 4 environments.**"
+    )
+    assert line(*["undecided"] * 6) == "**IIF needs fewer rounds than PPO in none of 6 environments.**"
+    assert line(*["not run"] * 6) == ""
 
 
 def test_an_upper_bound_is_no_agreement(root):
@@ -181,8 +218,9 @@ def test_a_study_says_what_it_tests_and_nothing_else(root):
     config = Config(root / "config/paper.yaml")
     config.runs = tuple(run for run in config.runs if run.environment != "bipedalwalker")
     text = found(Ledger(root, ("paper",), config))
-    assert "**IIF saves rounds in FrozenLake (25 %" in text and "BipedalWalker" not in text
+    assert "* Rounds saved: FrozenLake 25 %" in text and "BipedalWalker" not in text
     assert "clipping" not in text and "fresh" not in text
+    assert saved(Ledger(root)).count("Not enough runs: BipedalWalker.") == 1
     counts = pd.read_csv(root / "results/paper/tables/claims.csv").query("claim <= 17")[["full", "part", "fails"]].sum()
     assert "holds {}, holds in part {}, fails {}, undecided ".format(*counts) in text
 

@@ -34,7 +34,7 @@ def test_what_is_printed_is_a_line_per_run_and_what_to_open(finished):
         left = r", about \d+ (s|min) left" if number < len(config.runs) else ""
         assert re.fullmatch(rf"{number} of {len(config.runs)} runs trained{left} \| .* seed \d: test return .*", line)
     assert lines[len(config.runs) :] == [
-        "not enough runs: FrozenLake, Acrobot. (Rounds to 50, 75 and 90 % of PPO's rise.)",
+        "Not enough runs: FrozenLake, Acrobot.",
         "This study tests no claim of the paper.",
         "open report/smoke.html",
     ]

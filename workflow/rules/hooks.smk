@@ -4,7 +4,7 @@ import logging
 from rl_influence.analysis.registry import check_results
 from rl_influence.config import EXACT_HEURISTICS, check_environments
 from rl_influence.publish.ledger import Ledger
-from rl_influence.publish.readme import answer, cases
+from rl_influence.publish.readme import cases, headline, saved
 from rl_influence.runs.progress import Progress, outcome
 from snakemake.logging import logger
 
@@ -60,7 +60,7 @@ onstart:
 onsuccess:
     if os.path.exists(CLAIMS["claims"]):  # a call for some file may have needed none
         ledger = Ledger(Path("."), (STUDY.study,), STUDY)
-        print(*filter(None, (answer(ledger).replace("**", ""), cases(ledger))), sep="\n")
+        print(*filter(None, (headline(ledger).strip("*"), saved(ledger), cases(ledger))), sep="\n")
     if os.path.exists(REPORT):
         print(f"open {REPORT}", flush=True)
 

@@ -30,35 +30,52 @@ SEEDS = {"confirm": "fresh", "paper": "explored"}
 BESIDE_SGD = {"minigrid_adam": "minigrid", "lunarlander_adam": "lunarlander"}
 
 
+OUTCOMES = {"holds": "Rounds saved", "undecided": "Undecided", "fails": "None saved"}  # of checks that were judged
+
+
 def found(ledger: Ledger) -> str:
     """The answer in a few lines, without what the studies do not ask for."""
-    lines = [answer(ledger), _step(ledger), _papers_measure(ledger), _clipping(ledger), _tally(ledger)]
-    return "\n".join(f"* {line}" for line in lines if line)
+    lines = [headline(ledger), saved(ledger), _step(ledger), _adam(ledger), _papers_measure(ledger)]
+    return "\n".join(f"* {line}" for line in [*lines, _clipping(ledger), _tally(ledger)] if line)
 
 
-def answer(ledger: Ledger) -> str:
-    """Where IIF saves rounds, in a sentence."""
+def headline(ledger: Ledger) -> str:
+    """What holds and what does not, for who reads ten seconds."""
+    rows = [row for row in _saved(ledger) if row["outcome"] in OUTCOMES]
+    if not rows:
+        return ""
+    text = f"IIF needs fewer rounds than PPO in {_of(rows)}."
+    left = [*_controls(ledger)[LEFT].values()]
+    if left:
+        text += f" But its steps are larger: against a PPO with steps as large, its saving is sure in {_of(left)}."
+    return f"**{text}**"
+
+
+def _of(rows: list[dict]) -> str:
+    """In how many of these environments a check holds."""
+    holds = sum(row["outcome"] == "holds" for row in rows)
+    return f"{holds or 'none'} of {len(rows)} environment{'s' * (len(rows) > 1)}"
+
+
+def _saved(ledger: Ledger) -> list[dict]:
+    """IIF against PPO in the environments that are asked for."""
     asked = {run.environment for run in ledger.config.runs}
-    saved = [row for row in ledger.of(1, role="decides") if row["environment"] in asked]
-    groups = {
-        outcome: [row for row in saved if row["outcome"] == outcome] for outcome in ("holds", "undecided", "fails")
-    }
-    parts = [f"**IIF saves rounds in {_listed(groups['holds'])}**"] if groups["holds"] else []
-    parts += [f"undecided: {_listed(groups['undecided'])}"] if groups["undecided"] else []
-    parts += [f"no saving: {_listed(groups['fails'])}"] if groups["fails"] else []
-    waiting = [row["label"] for row in saved if row["outcome"] in ("incomplete", "not run")]
-    parts += [f"not enough runs: {', '.join(waiting)}"] if waiting else []
-    return f"{'; '.join(parts)}. (Rounds to 50, 75 and 90 % of PPO's rise; negative: loses.)" if parts else ""
+    return [row for row in ledger.of(1, role="decides") if row["environment"] in asked]
+
+
+def saved(ledger: Ledger) -> str:
+    """How many rounds IIF saves where."""
+    rows = _saved(ledger)
+    groups = {name: [row for row in rows if row["outcome"] == name] for name in OUTCOMES}
+    parts = [f"{text}: {_listed(groups[name])}." for name, text in OUTCOMES.items() if groups[name]]
+    unit = "(Rounds to 50, 75, 90 % of PPO's rise in return, with intervals; negative: more rounds.)" if parts else ""
+    waiting = ", ".join(row["label"] for row in rows if row["outcome"] in ("incomplete", "not run"))
+    return " ".join(filter(None, [*parts, f"Not enough runs: {waiting}." if waiting else "", unit]))
 
 
 def _listed(rows: list[dict]) -> str:
-    """Environments with their numbers in whole percent."""
-    ends = [[f"{100 * row[name]:z.0f}" for name in ("value", "low", "high")] for row in rows]
-    shown = (
-        f"{row['label']} ({BOUNDS.get(row['bound'], '')}{value} % [{low}, {high}])"
-        for row, (value, low, high) in zip(rows, ends, strict=True)
-    )
-    return ", ".join(shown)
+    """Environments with their numbers."""
+    return ", ".join(f"{row['label']} {_percent(row).replace(' [', ' % [')}" for row in rows)
 
 
 def _papers_measure(ledger: Ledger) -> str:
@@ -67,8 +84,8 @@ def _papers_measure(ledger: Ledger) -> str:
     missed = [row["label"] for row in rows if row["outcome"] in ("fails", "undecided")]
     if not reached + missed:
         return ""
-    text = f"**At least 20 % by the paper's own measure**, SE_ave, is sure in {', '.join(reached) or 'no environment'}"
-    return f"{text}; not, or not surely, in {', '.join(missed)}." if missed else f"{text}."
+    text = f"**A saving of at least 20 %**, by the paper's measure, is sure in {', '.join(reached) or 'no environment'}"
+    return f"{text}; not (surely) in {', '.join(missed)}." if missed else f"{text}."
 
 
 def _clipping(ledger: Ledger) -> str:
@@ -77,17 +94,18 @@ def _clipping(ledger: Ledger) -> str:
     alone = [row for row in beside if row["outcome"] == "holds"]
     if not any(row["n"] for row in beside):
         return ""
-    text = "Without gradient clipping, which the public code switches off in filtered runs only, PPO itself saves"
-    return f"{text} rounds in {_listed(alone) or 'no environment so far'}."
+    text = "The paper's public code clips gradients in plain PPO only. Without clipping, PPO itself saves rounds in"
+    return f"{text} {_listed(alone) or 'no environment so far'}."
 
 
+SCALED, LEFT = "PPO with IIF's step against PPO", "IIF against PPO with IIF's step"
 CONTROLS = {  # head -> claim, role, words of the check
     "IIF against PPO": (1, "decides", "rounds saved"),
-    "PPO with IIF's step": (20, "beside", "PPO, IIF's displacement against PPO:"),
-    "IIF against that": (20, "decides", "against PPO, IIF's displacement:"),
-    "IIF with PPO's step": (20, "decides", "PPO's displacement against PPO:"),
-    "both with their best rate": (19, "decides", "rounds saved"),
-    "both unclipped": (22, "decides", "rounds saved"),
+    SCALED: (20, "beside", "PPO, IIF's displacement against PPO:"),
+    LEFT: (20, "decides", "against PPO, IIF's displacement:"),
+    "IIF with PPO's step against PPO": (20, "decides", "PPO's displacement against PPO:"),
+    "IIF against PPO, each at its best rate": (19, "decides", "rounds saved"),
+    "IIF against PPO, both unclipped": (22, "decides", "rounds saved"),
 }
 
 
@@ -101,31 +119,40 @@ def _controls(ledger: Ledger) -> dict[str, dict[str, dict]]:
 
 
 def gain(ledger: Ledger) -> str:
-    """What is left of the gain under each control."""
-    found, rows = _controls(ledger), []
-    for environment in ORDER:
-        cells = {}
-        for head, checks in found.items():
-            row = checks.get(environment)
-            value, low, high = (f"{100 * row[name]:z.0f}" for name in ("value", "low", "high")) if row else ("",) * 3
-            cells[head] = f"{BOUNDS.get(row['bound'], '')}{value} [{low}, {high}]" if row else "–"
-        rows.append({"": ledger.config.environment(environment).label} | cells)
-    return markdown(rows)
+    """What is left of the gain under each control, in the environments that have a number."""
+    found = _controls(ledger)
+    there = [name for name in ORDER if any(name in checks for checks in found.values())]
+    labels = {name: ledger.config.environment(name).label for name in there}
+    return markdown(
+        [{"": head} | {labels[name]: _percent(checks.get(name)) for name in there} for head, checks in found.items()]
+    )
+
+
+def _percent(row: dict | None) -> str:
+    """A saving in whole percent with its interval, and the sign of a bound."""
+    if row is None:
+        return "–"
+    value, low, high = (f"{100 * row[name]:z.0f}" for name in ("value", "low", "high"))
+    return f"{BOUNDS.get(row['bound'], '')}{value} [{low}, {high}]"
 
 
 def _step(ledger: Ledger) -> str:
     """The simplest rival: a PPO with a larger step, and what IIF saves against it."""
     checks = _controls(ledger)
-    scaled, left = checks["PPO with IIF's step"], checks["IIF against that"]
+    scaled, left = checks[SCALED], checks[LEFT]
     if not scaled:
         return "Whether a larger step does as much is not run yet." if ledger.of(20, role="decides") else ""
     most = [e for e, row in scaled.items() if row["outcome"] == "holds" and e in left and left[e]["outcome"] != "holds"]
-    names = ", ".join(scaled[e]["label"] for e in most)
-    text = f"**Larger steps are most of it in {names}.** A" if most else "**Is it the step?** A"
-    text += f" PPO whose rounds move the actor as far as IIF's saves as well: {_listed([*scaled.values()])}."
-    adam = [row for row in ledger.of(16, role="decides") if row["n"] >= FEWEST_SEEDS]
-    text += f" Against it IIF saves {_listed([*left.values()])}."
-    return text + (f" With Adam, whose steps do not grow with the gradient: {_listed(adam)}." if adam else "")
+    names = " and ".join(scaled[e]["label"] for e in most)
+    text = f"**Larger steps are most of it in {names}.**" if most else "**Is it the step?**"
+    text += f" A PPO whose rounds move the network as far as IIF's saves, against PPO: {_listed([*scaled.values()])}."
+    return text + (f" IIF against that PPO: {_listed([*left.values()])}." if left else "")
+
+
+def _adam(ledger: Ledger) -> str:
+    """With an optimiser that takes the size out of the gradient."""
+    rows = [row for row in ledger.of(16, role="decides") if row["n"] >= FEWEST_SEEDS]
+    return f"With Adam, whose steps do not grow with the gradient, IIF saves: {_listed(rows)}." if rows else ""
 
 
 def _tally(ledger: Ledger) -> str:
@@ -148,7 +175,7 @@ def cases(ledger: Ledger) -> str:
     if not counts.sum():
         return "This study tests no claim of the paper."
     counted = ", ".join(f"{text} {counts[name]}" for name, text in words.items() if counts[name])
-    return f"A claim of the paper in an environment: {counted}; the others are not in this study or wait for its runs."
+    return f"The paper's claims, each in one environment: {counted}; others are not in this study or wait for runs."
 
 
 def _papers_claims(ledger: Ledger) -> pd.DataFrame:
@@ -199,9 +226,17 @@ def claims(ledger: Ledger) -> str:
 
 
 FINDINGS = (  # claim, role, what its rows say
-    (13, "decides", "A single round without the records that IIF drops raises the test return more than one on all"),
+    (
+        13,
+        "decides",
+        "A single round without the records that IIF drops raises the test return more than one on all records, by",
+    ),
     (4, "completes", "Spearman's correlation of influence with true × estimated advantage (the rule asks for 0.3)"),
-    (5, "decides", "Dropping records by their advantage's sign, without a gradient, raises the mean training return"),
+    (
+        5,
+        "decides",
+        "Dropping records by their advantage's sign, without a gradient, raises FrozenLake's mean training return",
+    ),
     (6, "decides", "The same rules in MiniGrid, where the paper says that they hurt, change it by"),
 )
 
@@ -211,7 +246,7 @@ def findings(ledger: Ledger) -> str:
     lines = []
     for claim, role, text in FINDINGS:
         rows = [row for row in ledger.of(claim, role=role) if row["n"] > 1 and "advantage error" not in row["check"]]
-        shown = [(row["outcome"] == "holds", f"{row['label']} {row['case']}".strip(), row["text"]) for row in rows]
+        shown = [(row["outcome"] == "holds", row["case"] or row["label"], row["text"]) for row in rows]
         sure, others = ("; ".join(f"{w} {t}" for known, w, t in shown if known == which) for which in (True, False))
         parts = [sure, f"not surely: {others}" if others and sure and role == "decides" else others]
         if rows:
@@ -234,7 +269,7 @@ def waiting(ledger: Ledger) -> str:
     undecided = [n for n in ledger.verdicts[ledger.studies[-1]].index if ledger.verdict(n).verdict == "undecided"]
     if undecided:
         lines.append(
-            f"* Undecided, whatever the missing runs show: {', '.join(map(str, undecided))}. "
+            f"* Undecided, whatever the missing runs show: claims {', '.join(map(str, undecided))}. "
             "[What it would take](docs/results.md#what-would-change-our-mind)."
         )
     return "\n".join(lines)
