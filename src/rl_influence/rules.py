@@ -179,7 +179,7 @@ def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:
     """IIF's filter: drops the int(fraction * #negative) most negative records, ties by index.
 
     Args:
-        scores: (n,) influence of each record.
+        scores: (n,) influence of each record, an array or a tensor.
         fraction: share of the negative records to drop, in [0, 1].
 
     Returns:
@@ -188,9 +188,7 @@ def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:
     Raises:
         ValueError: for a fraction outside [0, 1], scores of another shape, or a score that is not a number.
     """
-    scores = np.asarray(scores)
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction = {fraction}: a fraction in [0, 1] is needed{if_percent(fraction)}")
+    scores, fraction = as_array(scores), checked_fraction("fraction", fraction, none=True)
     if scores.ndim != 1 or scores.dtype.kind not in "fiu":
         raise ValueError(f"scores: expected real numbers of shape (n,), not {scores.dtype} of shape {scores.shape}")
     if np.isnan(scores).any():
@@ -199,9 +197,25 @@ def drop_most_negative(scores: np.ndarray, fraction: float) -> np.ndarray:
     return without(len(scores), dropped)
 
 
-def if_percent(value: float) -> str:
-    """A hint for a value that should be a fraction and looks like a percentage, or nothing."""
-    return f"; did you mean {value / 100:g}?" if 1 < value <= 100 else ""
+def checked_fraction(name: str, value: Any, *, none: bool = False) -> float:
+    """A fraction in (0, 1], or, where `none` of the records may be meant, in [0, 1].
+
+    Raises:
+        ValueError: for anything else; names the fraction that a percentage must have meant.
+    """
+    try:  # a string or a switch is no number, whatever float() makes of it
+        number = float("nan") if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if 0 < number <= 1 or (none and number == 0):
+        return number
+    hint = f"; did you mean {number / 100:g}?" if 1 < number <= 100 else ""
+    raise ValueError(f"{name} = {value!r}: a fraction in {'[' if none else '('}0, 1] is needed{hint}")
+
+
+def as_array(values: Any) -> np.ndarray:
+    """An array, or a tensor of any device and type, as an array."""
+    return values.detach().cpu().double().numpy() if hasattr(values, "detach") else np.asarray(values)
 
 
 def number_dropped(scores: np.ndarray, fraction: float) -> int:

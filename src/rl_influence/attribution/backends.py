@@ -50,7 +50,7 @@ def jvp(policy: nn.Module, objective: Objective, batch: Any, direction: Directio
             # torch's own call, where it enters forward mode for the first time
             warnings.filterwarnings("ignore", message=".torch.jit.script. is deprecated")
             # torch's other attention kernels have no forward mode
-            with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _moving(policy, direction):
+            with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _slow_path(), _moving(policy, direction):
                 terms, derivatives = forward_ad.unpack_dual(evaluated(policy, objective, batch))
     except ScoringError:
         raise
@@ -60,6 +60,17 @@ def jvp(policy: nn.Module, objective: Objective, batch: Any, direction: Directio
             "backends that can: per_record, and ghost if it knows the layers"
         ) from error
     return terms, torch.zeros_like(terms) if derivatives is None else derivatives
+
+
+@contextlib.contextmanager
+def _slow_path() -> Iterator[None]:
+    """Transformer layers in evaluation mode as they are while they train: their fused kernels have no forward mode."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,16 +52,54 @@ def _dense(gradient: Tensor) -> Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
+NAMES = ("observations", "actions", "advantages", "log_probs", "returns", "weights")  # that our objectives read
+
+
+def named(records: Any) -> dict[str, Any]:
+    """The arrays and tensors that records hold by name: attributes, keys, or fields of a named tuple.
+
+    Of records that cannot be indexed, what our objectives read may also be properties, or lists of numbers.
+    """
+    if isinstance(records, Mapping) or hasattr(records, "_asdict"):
+        held = dict(records) if isinstance(records, Mapping) else records._asdict()
+    else:
+        held = dict(getattr(records, "__dict__", {}))
+        if hasattr(records, "__getitem__"):
+            return {name: value for name, value in held.items() if _is_numbers(value)}
+        held |= {name: getattr(records, name) for name in NAMES if name not in held and hasattr(records, name)}
+    held |= {name: _numbers(name, held[name]) for name in NAMES if name in held}
+    return {name: value for name, value in held.items() if _is_numbers(value)}
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+
+
+def _numbers(name: str, value: Any) -> Any:
+    """A list, or whatever numpy knows, as an array, if it is one of numbers."""
+    if isinstance(value, Mapping):
+        raise ScoringError(f"{name} are a dictionary; of Stable-Baselines3: SB3Policy(...).encoded(records)")
+    if isinstance(value, Tensor) or not (isinstance(value, list) or hasattr(value, "__array__")):
+        return value
+    try:
+        array = np.asarray(value)
+        return array.astype(float) if array.dtype == object else array
+    except (TypeError, ValueError):  # no numbers, or rows of several lengths
+        return value
+
+
 def as_batch(records: Any, **replaced: Any) -> Any:
     """Records as tensors by name, or, if they hold neither arrays nor tensors, as they are.
 
     Args:
         replaced: values for some of the names.
     """
-    held = getattr(records, "__dict__", {})
-    arrays = {name: value for name, value in held.items() if isinstance(value, (np.ndarray, Tensor))}
-    arrays |= {name: value for name, value in replaced.items() if value is not None}
+    arrays = named(records) | {name: value for name, value in replaced.items() if value is not None}
     if not arrays:
+        if isinstance(records, Mapping) or not (hasattr(records, "__len__") and hasattr(records, "__getitem__")):
+            raise ScoringError(
+                f"records: {type(records).__name__} holds no arrays or tensors, and is no sequence either"
+            )
         return records
     batch = Batch(**{name: tensor(values) for name, values in arrays.items()})
     n, first = len(batch), next(iter(arrays))
@@ -76,10 +114,22 @@ def as_batch(records: Any, **replaced: Any) -> Any:
 
 def pairs(records: Any) -> tuple[Tensor, Tensor]:
     """Observations (n, ...) and actions (n,) or (n, dims) of records, as tensors."""
-    observations, actions = tensor(records.observations), tensor(records.actions)
+    held = named(records)
+    observations, actions = (tensor(_held(held, name, records)) for name in ("observations", "actions"))
     if len(observations) != len(actions):
         raise ScoringError(f"records have {len(observations)} observations but {len(actions)} actions")
     return observations, actions
+
+
+def _held(held: dict[str, Any], name: str, records: Any) -> Any:
+    if name not in held:
+        raise ScoringError(f"records: {type(records).__name__} has no {name}, as an array or tensor")
+    return held[name]
+
+
+def advantages_of(records: Any) -> Any:
+    """Advantages (n,) of records."""
+    return _held(named(records), "advantages", records)
 
 
 def finite(name: str, values: Any, n: int) -> Tensor:
@@ -178,6 +228,9 @@ def check_policy(policy: nn.Module, objective: Objective, batch: Any) -> None:
     except ScoringError:
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        if isinstance(error, AttributeError) and isinstance(error.obj, Batch):
+            has = ", ".join(vars(error.obj))
+            raise ScoringError(f"records have no {error.name}, which the objective reads; they have {has}") from error
         if isinstance(error, AttributeError) and not hasattr(policy, "log_prob"):
             raise ScoringError(
                 f"policy {type(policy).__name__} has no log_prob(observations, actions) -> (n,){_sb3(policy)}"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rl_influence.attribution.policies import (
     ScoringError,
+    advantages_of,
     check_policy,
     finite,
     gradients,
@@ -46,7 +47,7 @@ class FReturn:
         n = len(self.actions)
         if n == 0:
             raise ScoringError("f_return of no records is undefined")
-        weights = finite("advantages", records.advantages, n).double().cpu() / n
+        weights = finite("advantages", advantages_of(records), n).double().cpu() / n
         # few distinct observations are found where they are integers; then actions, if discrete too, split them further
         self.first = self.group = np.arange(n)
         if (
@@ -137,6 +138,7 @@ def target_gradient(policy: nn.Module, target: Target, chunk_size: int | None = 
     Args:
         chunk_size: records of an `FReturn` that share a pass, see `chunks`; bounds memory, changes nothing else.
     """
+    check_target(target)
     parameters(policy)  # there must be some
     total: dict[str, Tensor] = {}
     for part in target.parts(chunk_size) if isinstance(target, FReturn) else [target]:
@@ -150,13 +152,27 @@ def target_gradient(policy: nn.Module, target: Target, chunk_size: int | None = 
     return total
 
 
+def check_target(target: Any) -> None:
+    """Refuses what cannot be called with a policy."""
+    if not callable(target) or isinstance(target, type):
+        raise ScoringError(
+            f"target: FReturn(records), FAction(observation, action) or a function policy -> scalar tensor is needed, "
+            f"not {shown(target)}"
+        )
+
+
 def chunks(records: Any, chunk_size: int | None) -> list[slice]:
     """Slices of at most `chunk_size` records, or of as many as `CHUNK_BYTES` hold if it is None, that cover all."""
-    if chunk_size is not None and chunk_size < 1:
+    if chunk_size is not None and not (isinstance(chunk_size, (int, np.integer)) and chunk_size >= 1):
         raise ScoringError(f"chunk_size is {chunk_size}; at least 1, or None for as many as memory is meant for")
     n, observations = len(records), getattr(records, "observations", None)
     size = chunk_size or max(1, n if observations is None else CHUNK_BYTES * n // max(1, observations.nbytes))
     return [slice(start, start + size) for start in range(0, n, size)]
+
+
+def shown(value: Any) -> str:
+    """What an argument is, for a message."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _described(value: Any) -> str:

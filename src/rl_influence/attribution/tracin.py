@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from rl_influence.attribution.backends import choose_backend, disagreement
 from rl_influence.attribution.by_hand import HandDerived
 from rl_influence.attribution.policies import ScoringError, as_batch, check_policy, evaluated, untouched
-from rl_influence.attribution.targets import FReturn, Target, chunks, target_gradient
+from rl_influence.attribution.targets import FReturn, Target, chunks, shown, target_gradient
 from rl_influence.ppo.objective import ClippedPPO, Objective, PolicyGradient, Step, prepared
 
 
@@ -59,8 +59,7 @@ def influence_scores(
     Raises:
         ScoringError: names what the policy, the records or the backend cannot do.
     """
-    objective = objective or PolicyGradient()
-    choose_backend(backend or "jvp")
+    objective = _checked(objective or PolicyGradient(), backend)
     batch = as_batch(records, advantages=advantages)
     if len(batch) == 0:
         return next(policy.parameters()).detach().new_zeros(0)
@@ -107,8 +106,7 @@ def tracin_scores(
     Raises:
         ScoringError: names what the policy, the records or the backend cannot do.
     """
-    objective = objective or ClippedPPO()
-    choose_backend(backend or "jvp")
+    objective = _checked(objective or ClippedPPO(), backend)
     records = as_batch(records, advantages=advantages)
     n, hand = len(records), None
     scores, next_check = np.zeros(n), 1
@@ -148,8 +146,20 @@ def _formulas(policy: Any, target: Target, objective: Any, records: Any) -> Hand
         return None
 
 
+def _checked(objective: Any, backend: str | None) -> Objective:
+    """The objective; it and the backend are of their kind."""
+    choose_backend(backend or "jvp")
+    if not callable(objective) or isinstance(objective, type):
+        raise ScoringError(
+            f"objective: a function (policy, batch) -> (n,) is needed, such as ClippedPPO(), not {shown(objective)}"
+        )
+    return objective
+
+
 def _indices(number: int, step: Step, n: int) -> np.ndarray:
     """A step's record indices, (m,)."""
+    if not hasattr(step, "batch"):
+        raise ScoringError(f"step {number}: a Step(indices) is needed, not a {type(step).__name__}")
     indices = np.asarray(step.batch)
     if len(indices) == 0:
         return indices

@@ -14,7 +14,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import nn
 
-from rl_influence.attribution import Step, Target, tracin_scores
+from rl_influence.attribution import ScoringError, Step, Target, tracin_scores
+from rl_influence.integrations.sb3_policy import is_theirs
 from rl_influence.ppo.learner import minibatches
 from rl_influence.ppo.objective import Batch, Objective
 
@@ -35,38 +36,54 @@ def flat_arrays(buffer: RolloutBuffer) -> dict[str, Any]:
     return {name: flat(name, getattr(buffer, name)) for name in names}
 
 
+def refuse_own_get(model: Any, what: str) -> None:
+    """Refuses a buffer class that draws its mini-batches itself, which a choice of records would pass by."""
+    buffer = type(model.rollout_buffer)
+    if not is_theirs(buffer.get):
+        raise ScoringError(f"{what}: {buffer.__name__} has a get of its own, which would not be asked")
+
+
+def _part(array: Any, kept: Any) -> Any:
+    return {key: x[kept] for key, x in array.items()} if isinstance(array, dict) else array[kept]
+
+
 class PartialRollout:
-    """The kept records of a model's buffer."""
+    """The kept records of a model's buffer.
+
+    Attributes:
+        buffer: one that holds them alone, which `train` may read and write.
+    """
 
     def __init__(self, model: Any, kept: Any, drop_short: bool):
-        self._kept, self._drop_short = kept, drop_short
-        self._buffer = copy.copy(model.rollout_buffer)
-        self._buffer.__dict__.update(flat_arrays(model.rollout_buffer))
-        self.values, self.returns = self._buffer.values[kept], self._buffer.returns[kept]
+        self._drop_short = drop_short
+        self.buffer = copy.copy(model.rollout_buffer)
+        self.buffer.__dict__.update({name: _part(x, kept) for name, x in flat_arrays(model.rollout_buffer).items()})
+        self.buffer.__dict__.update(buffer_size=len(kept), pos=len(kept), n_envs=1, generator_ready=True, get=self.get)
+        self._n = len(kept)
         # only PPO itself leaves the advantage of a single record as it is; elsewhere it would become NaN
         self._smallest = 2 if model.normalize_advantage and not isinstance(model, PPO) else 1
 
     def train(self, model: Any, train: Callable[[], None]) -> None:
         """Calls `train` with these records in the model's buffer; nothing is trained without any."""
-        if len(self._kept) < self._smallest:
+        if self._n < self._smallest:
             return
         buffer = model.rollout_buffer
-        model.rollout_buffer = self
+        model.rollout_buffer = self.buffer
         try:
             train()
         finally:
             model.rollout_buffer = buffer
 
     def batches(self, batch_size: int | None) -> list[np.ndarray]:
-        """Record indices of an epoch's mini-batches."""
-        order = np.random.permutation(self._kept)  # numpy's global generator, as Stable-Baselines3
+        """Indices among these records of an epoch's mini-batches."""
+        order = np.random.permutation(self._n)  # numpy's global generator, as Stable-Baselines3
         batches = minibatches(order, batch_size or len(order), drop_short=self._drop_short)
         return [batch for batch in batches if len(batch) >= self._smallest]
 
     def get(self, batch_size: int | None = None) -> Iterator[Any]:
         """The mini-batches of an epoch, as `RolloutBuffer.get`."""
         for batch in self.batches(batch_size):
-            yield self._buffer._get_samples(batch)
+            yield self.buffer._get_samples(batch)
 
 
 class ScoredRollout(PartialRollout):
@@ -83,18 +100,26 @@ class ScoredRollout(PartialRollout):
         batch: Batch,
         target: Target,
         objective: Objective,
+        backend: str | None,
         advance: Callable[[], None],
     ):
         super().__init__(model, np.arange(len(batch)), drop_short=False)
         self._policy, self._batch, self._target = policy, batch, target
-        self._objective, self._advance = objective, advance
+        self._objective, self._backend, self._advance = objective, backend, advance
         self.scores = np.zeros(len(batch))
 
     def get(self, batch_size: int | None = None) -> Iterator[Any]:
         for indices in self.batches(batch_size):
             step = [Step(np.arange(len(indices)))]
-            terms = tracin_scores(self._policy, self._batch[indices], self._target, step, objective=self._objective)
-            yield self._buffer._get_samples(indices)
+            terms = tracin_scores(
+                self._policy,
+                self._batch[indices],
+                self._target,
+                step,
+                objective=self._objective,
+                backend=self._backend,
+            )
+            yield self.buffer._get_samples(indices)
             # not reached if target_kl ends the round before this step
             self.scores[indices] += terms.cpu().numpy()
             self._advance()

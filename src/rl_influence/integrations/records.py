@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rl_influence.rules import as_array
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -86,10 +88,19 @@ def _columns(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _scores(records: Any, scores: np.ndarray) -> np.ndarray:
-    scores = np.asarray(scores)
+    scores = as_array(scores)
     if scores.shape != (len(records.advantages),):
         raise ValueError(f"scores have shape {scores.shape}, but there are {len(records.advantages)} records")
     return scores
+
+
+def _indices(kept: Any, n: int) -> np.ndarray:
+    kept = np.asarray(kept)
+    if kept.dtype == bool and kept.shape == (n,):
+        return np.flatnonzero(kept)
+    if kept.ndim != 1 or kept.dtype == bool or not np.isin(kept, np.arange(n)).all():
+        raise ValueError(f"kept: indices of the {n} records are needed, or a mask of them")
+    return kept
 
 
 def plot_scores(records: Any, scores: np.ndarray, *, kept: np.ndarray | None = None) -> Figure:
@@ -98,31 +109,31 @@ def plot_scores(records: Any, scores: np.ndarray, *, kept: np.ndarray | None = N
     Args:
         records: with `advantages`, and `episode_starts` if episodes are to be marked.
         scores: (n,).
-        kept: indices of the records that train; the others are crossed out.
+        kept: indices of the records that train, or a mask (n,) of them; the others are crossed out.
 
     Returns:
         A matplotlib figure of two panels; `.savefig(path)` writes it.
 
     Raises:
-        ValueError: for scores of another length.
+        ValueError: for scores of another length, or kept records that are none of them.
     """
     import matplotlib.pyplot as plt
 
     scores, index = _scores(records, scores), np.arange(len(scores))
+    out = None if kept is None else np.setdiff1d(index, _indices(kept, len(scores)))
     colours = np.where(scores < 0, HARMS, HELPS)
     figure, (along, against) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     starts = np.flatnonzero(getattr(records, "episode_starts", np.zeros(0)))
     along.vlines(starts, 0, 1, transform=along.get_xaxis_transform(), color="0.85", linewidth=0.6, zorder=0)
     along.set(xlabel="record" + (" (grey: an episode begins)" if len(starts) else ""), ylabel="influence on the target")
     against.set(xlabel="advantage")
-    for axes, x in ((along, index), (against, np.asarray(records.advantages))):
+    for axes, x in ((along, index), (against, as_array(records.advantages))):
         axes.axhline(0, color="0.4", linewidth=0.8, zorder=1)
         axes.scatter(x, scores, s=8, c=colours, linewidths=0, zorder=2)
-        if kept is not None:
-            out = np.setdiff1d(index, kept)
+        if out is not None:
             axes.scatter(x[out], scores[out], s=22, c="0.2", marker="x", linewidths=0.7, zorder=3, label="dropped")
     helps, harms = (scores > 0).mean(), (scores < 0).mean()
     along.set_title(f"{len(scores)} records: {helps:.0%} help (blue), {harms:.0%} harm (orange)", fontsize="medium")
-    if kept is not None:
-        against.legend(loc="best", title=f"{len(scores) - len(kept)} records")
+    if out is not None:
+        against.legend(loc="best", title=f"{len(out)} records")
     return figure

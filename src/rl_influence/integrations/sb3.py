@@ -10,7 +10,6 @@ are numbered as Stable-Baselines3 flattens its buffer, environment by environmen
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,14 +18,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from rl_influence.attribution import FReturn, ScoringError, Target, influence_scores
-from rl_influence.attribution.policies import check_policy, untouched
-from rl_influence.attribution.targets import chunks
+from rl_influence.attribution.backends import choose_backend
+from rl_influence.attribution.policies import check_policy, first_line, untouched
+from rl_influence.attribution.targets import check_target, chunks
 from rl_influence.integrations.records import RolloutRecords
 from rl_influence.ppo.objective import Batch, ClippedPPO, Objective, PolicyGradient
-from rl_influence.rules import drop_most_negative, if_percent
+from rl_influence.rules import checked_fraction, drop_most_negative
 from rl_influence.selection import normalize_in_minibatches
 
 try:
@@ -34,61 +33,23 @@ try:
     from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-    from stable_baselines3.common.preprocessing import get_obs_shape
 
-    from rl_influence.integrations.buffers import ARRAYS, PartialRollout, ScoredRollout, flat_arrays, progress
+    from rl_influence.integrations.buffers import (
+        ARRAYS,
+        PartialRollout,
+        ScoredRollout,
+        flat_arrays,
+        progress,
+        refuse_own_get,
+    )
+    from rl_influence.integrations.sb3_policy import CHOICES, SB3Policy, is_a
 except ImportError:
     raise ImportError(
         "rl_influence.integrations.sb3 needs Stable-Baselines3: in the clone, pip install '.[sb3]'"
     ) from None
 
-CHOICES = "PPO, A2C or MaskablePPO"
+HOOK = ("train", "_excluded_save_params")  # methods that a callback takes the place of until the records have trained
 SAME_POLICY = 1e-3  # largest difference of log-probabilities that rounding explains
-
-
-class SB3Policy(nn.Module):
-    """A Stable-Baselines3 policy as attribution wants it. It shares the policy's parameters.
-
-    Args:
-        policy: `model.policy` of a PPO, A2C or MaskablePPO.
-
-    Raises:
-        ScoringError: for any other policy.
-    """
-
-    def __init__(self, policy: Any):
-        super().__init__()
-        if not hasattr(policy, "evaluate_actions") or _is_a("Recurrent", policy):
-            raise ScoringError(f"SB3Policy({type(policy).__name__}): the policy of {CHOICES} is needed")
-        self.policy = policy
-        self.masks = _mask_size(policy.action_space) if _is_a("Maskable", policy) else 0
-        shapes = get_obs_shape(policy.observation_space)
-        self.keys = isinstance(shapes, dict)
-        self.shapes = shapes if isinstance(shapes, dict) else {"": shapes}
-
-    def log_prob(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """log pi(a|s), (n,), of raw actions and of observations as `encoded` gives them."""
-        if not self.masks and not self.keys:
-            return self.policy.get_distribution(observations).log_prob(actions)
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        masks, *parts = observations.split([self.masks, *sizes], dim=1)
-        inputs = {key: x.reshape(-1, *shape) for (key, shape), x in zip(self.shapes.items(), parts, strict=True)}
-        given = {"action_masks": masks} if self.masks else {}
-        return self.policy.get_distribution(inputs if self.keys else inputs[""], **given).log_prob(actions)
-
-    def encoded(self, records: RolloutRecords) -> Batch:
-        """The records' arrays, with the observations as one, for targets, scores and objectives.
-
-        Observations of a dictionary space are flattened and set side by side, after the action masks, which are part
-        of log pi; others stay as they are.
-        """
-        arrays = {name: value for name, value in vars(records).items() if name != "action_masks"}
-        if self.masks or self.keys:
-            parts: list[Any] = [records.action_masks] if self.masks else []
-            parts += [records.observations[key] if self.keys else records.observations for key in self.shapes]
-            flat = [np.reshape(part, (len(records), -1)).astype(np.float32) for part in parts]
-            arrays["observations"] = np.concatenate(flat, axis=1)
-        return Batch(**arrays)
 
 
 def rollout_records(buffer: RolloutBuffer) -> RolloutRecords:
@@ -97,7 +58,7 @@ def rollout_records(buffer: RolloutBuffer) -> RolloutRecords:
     Raises:
         ScoringError: for a recurrent policy's buffer, or one that is not full.
     """
-    if not isinstance(buffer, RolloutBuffer) or _is_a("Recurrent", buffer):
+    if not isinstance(buffer, RolloutBuffer) or is_a("Recurrent", buffer):
         raise ScoringError(f"{type(buffer).__name__}: the rollout buffer of {CHOICES} is needed")
     if not buffer.full:
         raise ScoringError(f"rollout buffer: only {buffer.pos} of {buffer.buffer_size} steps are collected")
@@ -144,7 +105,7 @@ def score_rollout(
 
 
 def train_and_score(
-    model: OnPolicyAlgorithm, target: Target | None = None, *, progress_bar: bool = False
+    model: OnPolicyAlgorithm, target: Target | None = None, *, backend: str | None = None, progress_bar: bool = False
 ) -> tuple[RolloutRecords, np.ndarray]:
     """Trains a round as PPO, A2C or MaskablePPO do, and sums each record's influence over its steps (full TracIn).
 
@@ -152,7 +113,7 @@ def train_and_score(
     this, and `InfluenceFilteredPPO` trains on all records here.
 
     Args:
-        model, target: as for `score_rollout`.
+        model, target, backend: as for `score_rollout`.
         progress_bar: over the steps; with the package rich, else a line for every tenth of them.
 
     Returns:
@@ -163,6 +124,7 @@ def train_and_score(
             (BatchNorm, dropout). Nothing is trained then.
     """
     with _as_collected(model) as (records, policy, batch):
+        refuse_own_get(model, "train_and_score")
         objective = _objective(model)
         model.policy.set_training_mode(True)  # as `train` does
         try:
@@ -176,7 +138,7 @@ def train_and_score(
     steps = getattr(model, "n_epochs", 1) * -(-len(records) // (getattr(model, "batch_size", None) or len(records)))
     with progress("TracIn", steps, progress_bar) as advance:
         target = FReturn(batch) if target is None else target
-        rollout = ScoredRollout(model, policy, batch, target, objective, advance)
+        rollout = ScoredRollout(model, policy, batch, target, objective, backend, advance)
         rollout.train(model, lambda: _algorithm(model).train(model))
     return records, rollout.scores
 
@@ -189,7 +151,7 @@ class InfluenceCallback(BaseCallback):
 
     Args:
         drop_fraction: share p of the negative records to drop, in (0, 1]; None: drop nothing.
-        target: default f_return of each rollout.
+        target, backend: as for `score_rollout`, of each rollout.
         drop_short_minibatch: as for `InfluenceFilteredPPO`; only where it filters.
 
     Attributes:
@@ -206,30 +168,55 @@ class InfluenceCallback(BaseCallback):
         drop_fraction: float | None = None,
         *,
         target: Target | None = None,
+        backend: str | None = None,
         drop_short_minibatch: bool = True,
         verbose: int = 0,
     ):
         super().__init__(verbose)
-        self.drop_fraction = None if drop_fraction is None else checked_fraction(drop_fraction)
-        self.target, self.drop_short_minibatch = target, drop_short_minibatch
+        choose_backend(backend or "jvp")
+        if target is not None:
+            check_target(target)
+        self.drop_fraction = None if drop_fraction is None else checked_fraction("drop_fraction", drop_fraction)
+        self.target, self.backend, self.drop_short_minibatch = target, backend, drop_short_minibatch
         self.records: Any = None
         self.scores: Any = None
         self.kept: Any = None
 
     def _init_callback(self) -> None:
         _algorithm(self.model)
-        if self.drop_fraction is not None and isinstance(self.model, _Filtered):
-            raise ScoringError(f"InfluenceCallback(drop_fraction=...): {type(self.model).__name__} filters already")
+        if self.drop_fraction is not None:
+            if isinstance(self.model, _Filtered):
+                raise ScoringError(f"InfluenceCallback(drop_fraction=...): {type(self.model).__name__} filters already")
+            refuse_own_get(self.model, "InfluenceCallback(drop_fraction=...)")
+
+    def _on_training_start(self) -> None:
+        self._restore(self.model)  # an earlier `learn` may have been stopped between scoring and training
 
     def _on_rollout_end(self) -> None:
-        self.records, self.scores, self.kept = _score_and_log(self.model, self.target, self.drop_fraction)
+        model: Any = self.model
+        if self.drop_fraction is not None and HOOK[0] in vars(model):
+            self._restore(model)
+            raise ScoringError("InfluenceCallback(drop_fraction=...): another callback filters these records already")
+        self.records, self.scores, self.kept = _score_and_log(model, self.target, self.drop_fraction, self.backend)
+        self._scored = model.rollout_buffer.advantages  # an array of each rollout's own
         if self.drop_fraction is not None:
-            self.model.__dict__["train"] = self._train  # which `learn` calls next
+            # what `learn` calls next; a model that is saved before is saved without
+            not_saved = [*model._excluded_save_params(), *HOOK]
+            vars(model).update(zip(HOOK, (self._train, lambda: not_saved), strict=True))
 
     def _train(self) -> None:
         model: Any = self.model
-        del model.__dict__["train"]  # the class's own again
-        PartialRollout(model, self.kept, self.drop_short_minibatch).train(model, model.train)
+        self._restore(model)
+        if model.rollout_buffer.advantages is not self._scored:  # `learn` was stopped, and goes on without us
+            model.train()
+        else:
+            PartialRollout(model, self.kept, self.drop_short_minibatch).train(model, model.train)
+
+    @staticmethod
+    def _restore(model: Any) -> None:
+        """The class's own methods again."""
+        for name in HOOK:
+            vars(model).pop(name, None)
 
     def _on_step(self) -> bool:
         return True
@@ -238,8 +225,16 @@ class InfluenceCallback(BaseCallback):
 class _Filtered(OnPolicyAlgorithm):
     """What is common to the filtered algorithms."""
 
-    def __init__(self, *args: Any, drop_fraction: float = 0.5, drop_short_minibatch: bool = True, **kwargs: Any):
-        self.drop_fraction, self.drop_short_minibatch = drop_fraction, bool(drop_short_minibatch)
+    def __init__(
+        self,
+        *args: Any,
+        drop_fraction: float = 0.5,
+        drop_short_minibatch: bool = True,
+        backend: str | None = None,
+        **kwargs: Any,
+    ):
+        choose_backend(backend or "jvp")
+        self.drop_fraction, self.drop_short_minibatch, self.backend = drop_fraction, bool(drop_short_minibatch), backend
         self.influence: Any = None
         self.kept: Any = None
         super().__init__(*args, **kwargs)
@@ -251,15 +246,16 @@ class _Filtered(OnPolicyAlgorithm):
 
     @drop_fraction.setter
     def drop_fraction(self, value: float) -> None:
-        self.__dict__["drop_fraction"] = checked_fraction(value)
+        self.__dict__["drop_fraction"] = checked_fraction("drop_fraction", value)
 
     def _setup_model(self) -> None:
-        checked_fraction(self.drop_fraction)  # `load(..., drop_fraction=...)` writes past the setter
+        checked_fraction("drop_fraction", self.drop_fraction)  # `load(..., drop_fraction=...)` writes past the setter
         super()._setup_model()
+        refuse_own_get(self, type(self).__name__)
 
     def train(self) -> None:
         """Scores, filters, and trains on what is left; without any record left, nothing is trained."""
-        _, self.influence, self.kept = _score_and_log(self, None, self.drop_fraction)
+        _, self.influence, self.kept = _score_and_log(self, None, self.drop_fraction, self.backend)
         PartialRollout(self, self.kept, self.drop_short_minibatch).train(self, super().train)
 
 
@@ -271,6 +267,7 @@ class InfluenceFilteredPPO(_Filtered, PPO):
         drop_fraction: share p of the negative records to drop, in (0, 1].
         drop_short_minibatch: leave out an epoch's short last mini-batch, unless it is the only one (Stable-Baselines3
             trains on it, which matters once the number of records is no multiple of the batch size).
+        backend: as for `score_rollout`.
 
     Attributes:
         influence: scores of the latest rollout, (n,); kept: indices of the records that trained, ascending.
@@ -287,15 +284,8 @@ class InfluenceFilteredA2C(_Filtered, A2C):
     """
 
 
-def checked_fraction(value: float) -> float:
-    """`drop_fraction`, in (0, 1]."""
-    if not 0 < value <= 1:
-        raise ValueError(f"drop_fraction = {value}: a fraction in (0, 1] is needed{if_percent(value)}")
-    return float(value)
-
-
 def _score_and_log(
-    model: Any, target: Target | None, drop_fraction: float | None
+    model: Any, target: Target | None, drop_fraction: float | None, backend: str | None
 ) -> tuple[RolloutRecords, np.ndarray, np.ndarray]:
     """Records, scores, and indices of those to keep.
 
@@ -310,7 +300,7 @@ def _score_and_log(
         advantages = rollout_records(model.rollout_buffer).advantages
         batch_size = getattr(model, "batch_size", len(advantages))  # A2C takes all at once
         advantages = normalize_in_minibatches(advantages, batch_size, generator)
-    records, scores = score_rollout(model, target, advantages=advantages)
+    records, scores = score_rollout(model, target, advantages=advantages, backend=backend)
     kept = drop_most_negative(scores, drop_fraction or 0)
     log = {"share_negative": float((scores < 0).mean())}
     log |= {f"q{percent:02}": float(np.percentile(scores, percent)) for percent in (5, 25, 50, 75, 95)}
@@ -332,13 +322,8 @@ def _algorithm(model: Any) -> Any:
         if cls in (PPO, A2C) or cls.__name__ == "MaskablePPO":
             return cls
     reason = " (its records depend on hidden states, that is on all records before them)"
-    name, known = type(model).__name__, reason if _is_a("RecurrentPPO", model) else ""
+    name, known = type(model).__name__, reason if is_a("RecurrentPPO", model) else ""
     raise ScoringError(f"{name}: {CHOICES} is needed{known}")
-
-
-def _is_a(word: str, value: Any) -> bool:
-    """Whether the name of its class, or of one it inherits from, has this word; sb3-contrib need not be installed."""
-    return any(word in cls.__name__ for cls in type(value).__mro__)
 
 
 def _objective(model: Any) -> Objective:
@@ -362,12 +347,7 @@ def _as_collected(model: Any) -> Iterator[tuple[RolloutRecords, SB3Policy, Batch
     batch = policy.encoded(records)
     with untouched(model.policy):
         model.policy.set_training_mode(False)
-        moved = 0.0
-        with torch.no_grad():
-            for chunk in chunks(batch, None):
-                inputs = (torch.as_tensor(x[chunk], device=model.device) for x in (batch.observations, batch.actions))
-                log_probs = policy.log_prob(*inputs).cpu().numpy()
-                moved = max(moved, float(np.abs(log_probs - batch.log_probs[chunk]).max()))
+        moved = _moved(model, policy, batch)
         if moved > SAME_POLICY:
             raise ScoringError(
                 f"rollout buffer: collected by another policy (log-probabilities differ by up to {moved:.2g}); "
@@ -376,8 +356,15 @@ def _as_collected(model: Any) -> Iterator[tuple[RolloutRecords, SB3Policy, Batch
         yield records, policy, batch
 
 
-def _mask_size(space: gym.Space) -> int:
-    """Entries of an action mask, as sb3-contrib lays it out."""
-    if isinstance(space, gym.spaces.Discrete):
-        return int(space.n)
-    return int(sum(space.nvec)) if isinstance(space, gym.spaces.MultiDiscrete) else 2 * math.prod(space.shape or ())
+@torch.no_grad()
+def _moved(model: Any, policy: SB3Policy, batch: Batch) -> float:
+    """Largest difference of log pi from what it was at collection."""
+    moved = 0.0
+    for chunk in chunks(batch, None):
+        inputs = (torch.as_tensor(x[chunk], device=model.device) for x in (batch.observations, batch.actions))
+        try:
+            log_probs = policy.log_prob(*inputs).cpu().numpy()
+        except (RuntimeError, ValueError) as error:  # torch's go on for as many lines as there are records
+            raise ScoringError(f"rollout buffer: {type(model.policy).__name__} fails, {first_line(error)}") from error
+        moved = max(moved, float(np.abs(log_probs - batch.log_probs[chunk]).max()))
+    return moved
