@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import textwrap
 import warnings
@@ -35,6 +36,9 @@ def main(arguments: list[str] | None = None) -> None:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"rl-influence: {message}", file=sys.stderr, flush=True)
             options.function(options)
+            sys.stdout.flush()
+    except BrokenPipeError:  # of `rl-influence list | head`: whoever reads has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ConfigError, ResultError, OSError) as error:
         fail(error)
     except KeyboardInterrupt:

@@ -20,7 +20,7 @@ evaluation: {{kind: batched, episodes: 20}}
 """
 METHOD = """\
 
-# A selection, and what changes of PPO: config/README.md. A new kind of selection is a function in selection.py.
+# A selection, and what changes of PPO: config/README.md. A new kind of selection is a function in rules.py.
 {name}: {{label: {name}, selection: {{kind: influence, drop_percent: {percent:g}}}}}
 """
 FIGURE = '''\

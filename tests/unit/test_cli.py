@@ -227,3 +227,10 @@ def test_the_program_itself_stops_at_sigterm_and_continues(study):
             error = process.stderr.read()
         assert process.returncode == 143 and error.count("\n") == 1 and "the same command continues" in error
     assert not (study.parent / "out/curve.csv").exists()
+
+
+def test_a_reader_who_has_had_enough_is_no_error():
+    command = [sys.executable, "-m", "rl_influence", "list"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as listing:
+        listing.stdout.close()
+        assert listing.stderr.read() == b"" and listing.wait() == 0

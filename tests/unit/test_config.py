@@ -283,12 +283,14 @@ def test_a_missing_key(file, place, folder, capsys):
     assert file in line and f"key '{last}' is missing" in line
 
 
-P = "expected a number above 0 and at most 100, or chosen"
+P = "expected a percentage from 1 to 100, or chosen"
 NO_BOOLEAN = "expected no boolean"
 BAD_VALUES = [
     *((METHODS, "iif_p50.selection.drop_percent", p, P) for p in (0, -1, 100.1, float("nan"), float("inf"), True)),
     *((METHODS, "iif_p50.selection.drop_percent", p, P) for p in ("0", "nan", "half", [50], 10**400)),
     *((FROZENLAKE, "drop_percent", p, "") for p in (0, -1, 100.1, float("nan"), True, "chosen")),
+    (METHODS, "iif_p50.selection.drop_percent", 0.5, f"drop_percent = 0.5: {P}; did you mean 50?"),
+    (FROZENLAKE, "drop_percent", 0.125, "expected a percentage from 1 to 100; did you mean 12.5?"),
     (METHODS, "iif_p50.selection.drop_percent", None, "selection influence needs drop_percent"),
     (METHODS, "ppo.selection.drop_percent", 50, "selection all takes no drop_percent"),
     (METHODS, "ppo.selection.priority_exponent", 0.6, "selection all takes no priority_exponent"),
@@ -317,8 +319,8 @@ BAD_VALUES = [
     (STUDY, "grid.0.seeds", [1, 1.0], "repeated: 1"),
     (STUDY, "grid.0.seeds", [3.5], "valid integer"),
     (STUDY, "grid.0.seeds", [True], NO_BOOLEAN),
-    (STUDY, "grid.0.seeds", 3, "expected a list"),
-    (STUDY, "grid.0.seeds", "0-4", "expected a list"),
+    (STUDY, "grid.0.seeds", 3, "expected a list, or a range as in 0..9"),
+    (STUDY, "grid.0.seeds", "0-4", "expected a list, or a range as in 0..9"),
     (STUDY, "grid.0.seeds", [], "at least one entry"),
     *((STUDY, "grid.0.seeds", x, "no range of seeds") for x in ("0..", "..9", "a..b", "-1..3", "0...3", "0..1e2")),
     (STUDY, "grid.0.seeds", "9..0", "expected a range that rises"),

@@ -1,5 +1,6 @@
 """The line that says how far a study is, by hand."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ from rl_influence.config import Config, EvaluationConfig, Run, load_run_spec
 from rl_influence.runs.progress import SECONDS, START_UP_S, UNKNOWN, Progress, duration, expected_seconds, outcome
 from synthetic import write_run
 
-CONFIG = Path(__file__).parents[2] / "config/config.yaml"
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config/config.yaml"
 
 
 def run(environment: str, seed: int, rounds: int, **changes) -> Run:
@@ -147,3 +149,11 @@ def test_how_a_run_ended(tmp_path):
     one = run("frozenlake", 7, 10)
     write_run(tmp_path, one, [0.1] * 10 + [0.123456])
     assert outcome(one, tmp_path) == "frozenlake ppo seed 7: test return 0.1235 after 10 rounds"
+
+
+def test_runs_are_started_before_analyses_of_others():
+    """Or the time left, which is that of runs, would be spent on analyses."""
+    rules = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
+    assert {name: re.findall(r"priority: *(\d+)", text) for name, text in rules.items() if "priority:" in text} == {
+        "train.smk": ["1"]
+    }

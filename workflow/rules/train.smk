@@ -1,6 +1,7 @@
 # One job per run. The folder's name ends in the fingerprint of everything that decides the numbers.
 # A run keeps its state outside the declared output: a job that was killed goes on where it stopped. The manifest is
-# written last, so that without it a run is not there.
+# written last, so that without it a run is not there. Runs come before analyses of others, so that the time which is
+# left for the former is not spent on the latter.
 
 
 rule train:
@@ -15,6 +16,7 @@ rule train:
     conda:
         "../../environment.yml"
     threads: 1
+    priority: 1
     resources:
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=lambda wildcards, attempt: minutes(run_of(wildcards).spec) * attempt,

@@ -27,7 +27,7 @@ from rl_influence.rules import RULES
 
 Identifier = Annotated[str, Field(pattern=IDENTIFIER), AfterValidator(usable)]
 Text = Annotated[str, Field(min_length=1)]
-Percent = Annotated[float, Field(gt=0, le=100)]
+Percent = Annotated[float, Field(ge=1, le=100)]  # below 1 only a fraction can be meant
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Episodes = Annotated[int, Field(ge=2, le=10**9)]  # one alone has no standard error
 
@@ -55,6 +55,16 @@ class Closed(BaseModel):
         if not booleans and any(isinstance(x, bool) for x in (value if isinstance(value, (list, tuple)) else [value])):
             raise ValueError("expected no boolean (true, false, yes, no, on, off)")
         return value
+
+
+def _in_percent(cls: type[BaseModel], value: Any, handler: Any) -> Any:
+    """One message for all that is no percentage, with the one that a fraction must have meant."""
+    try:
+        return handler(value)
+    except ValidationError:
+        hint = f"; did you mean {100 * value:g}?" if isinstance(value, float) and 0 < value < 1 else ""
+        chosen = ", or chosen" if cls.__name__ == "SelectionConfig" else ""
+        raise ValueError(f"expected a percentage from 1 to 100{chosen}{hint}") from None
 
 
 class PPOConfig(Closed):
@@ -133,6 +143,8 @@ class EnvironmentConfig(Closed):
     ppo: PPOConfig = Field(default_factory=PPOConfig, description="hyperparameters that differ from the defaults")
     evaluation: EvaluationConfig = Field(description="how test returns are measured")
 
+    _one_message = field_validator("drop_percent", mode="wrap")(_in_percent)
+
     @field_validator("kwargs")
     @classmethod
     def _can_be_recorded(cls, value: dict) -> dict:
@@ -176,13 +188,7 @@ class SelectionConfig(Closed):
         "parameters as far (L2 norm, within 1 %) as PPO's or IIF's round from there would",
     )
 
-    @field_validator("drop_percent", mode="wrap")
-    @classmethod
-    def _one_message(cls, value: Any, handler: Any) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError("expected a number above 0 and at most 100, or chosen") from None
+    _one_message = field_validator("drop_percent", mode="wrap")(_in_percent)
 
     @model_validator(mode="after")
     def _arguments_fit(self) -> SelectionConfig:

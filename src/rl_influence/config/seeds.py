@@ -13,6 +13,8 @@ SEEDS_AT_ONCE = 10_000  # of one range
 
 def _seeds(value: Any) -> Any:
     """Seeds with their ranges written out: `0..9`, or a list such as `[0..4, 7]`."""
+    if not isinstance(value, (list, tuple)) and not (isinstance(value, str) and ".." in value):
+        raise ValueError("expected a list, or a range as in 0..9")
     written = []
     for part in value if isinstance(value, (list, tuple)) else [value]:
         match = re.fullmatch(r"\s*(\d{1,18})\s*\.\.\s*(\d{1,18})\s*", part) if isinstance(part, str) else None
