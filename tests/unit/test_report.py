@@ -284,6 +284,32 @@ def test_tables_for_people():
     assert set(SHOWN) <= {*TABLES, *ANALYSIS_OF}
 
 
+def test_tables_and_their_notes_are_in_words():
+    """No column's or file's own name in any committed table; what is left is the paper's spelling."""
+    names = r"\b(?!SE_ave|SE_peak|RT_peak|m_PPO|f_return)\w+_\w+"
+    assert [text for pair in SHOWN.values() for text in pair if re.search(names, text)] == []
+    seen = 0
+    for path in sorted(REPOSITORY.glob("results/*/tables/*.csv")):
+        config = CATALOGUE / f"{path.parts[-3]}.yaml"
+        if path.stem in SHOWN and config.exists():
+            frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            shown = readable(frame, Config(config))
+            cells = [*map(words, shown), *pd.unique(shown.astype(str).to_numpy().ravel())]
+            assert [text for text in cells if re.search(names, text)] == [], path
+            seen += len(frame) > 0
+    assert seen > 20
+
+
+def test_a_peak_that_is_never_reached_bounds_its_time_from_below():
+    quantities = ["rt_peak", "rt_peak_with_sampling", "matching_peak_s", "total_iif_s"]
+    frame = pd.DataFrame({"quantity": quantities, "value": 0.5, "peak_unreached": [1, 1, 1, 0]})
+    frame["unit"] = ["fraction", "fraction", "s", "s"]
+    config = Config(CATALOGUE / "smoke.yaml")
+    assert readable(frame, config)["value"].tolist() == ["≤ 50.0 %", "≤ 50.0 %", "≥ 0.5", "0.5"]
+    wide = pd.DataFrame({"rt_peak": [0.5], "matching_peak_with_sampling_s": [2.0], "peak_unreached": [1]})
+    assert readable(wide, config).iloc[0].tolist()[:2] == ["≤ 50.0 %", "≥ 2"]
+
+
 def test_methods_of_one_label_keep_their_rows():
     config = Config(CATALOGUE / "smoke.yaml")
     names = ["ppo", "iif_p50"]
@@ -322,9 +348,11 @@ MEASURE = """<script>addEventListener("load", () => {
   const head = [...table.tHead.rows[0].cells].find(cell => cell.textContent === "SE_ave");
   const shown = () => [...table.tBodies[0].rows].filter(row => !row.hidden);
   const values = () => shown().map(row => row.cells[head.cellIndex].textContent);
+  const made = ["0 % [-2, 2]", "-3.5 %", "\u2264 0.5 %", ""];
+  made.forEach((text, k) => table.tBodies[0].rows[k].cells[head.cellIndex].textContent = text);
   head.click();
   const rising = values();
-  head.click();
+  head.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true}));
   const falling = values();
   const input = tools.querySelector("input");
   input.value = "minigrid random";
@@ -358,6 +386,7 @@ def test_fits_sorts_and_filters_in_a_browser(page, tmp_path, width):
     assert found["errors"] == []
     assert found["width"] == width and found["scroll"] <= width and found["wide"] == []
     assert found["loaded"] == found["images"] == len(FIGURES)
+    assert found["rising"].pop() == found["falling"].pop() == ""  # last, whichever way
     numbers = [float(re.search(r"-?[0-9.]+", text)[0]) for text in found["rising"]]
-    assert numbers == sorted(numbers) and len(set(numbers)) > 2 and found["falling"] == found["rising"][::-1]
+    assert numbers == sorted(numbers) and {-3.5, 0, 0.5} < set(numbers) and found["falling"] == found["rising"][::-1]
     assert found["filtered"] == ["MiniGrid Random"] and found["count"].startswith("1 of ")

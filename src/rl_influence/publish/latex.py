@@ -8,6 +8,7 @@ from rl_influence.analysis.claims import level_of
 from rl_influence.analysis.numbers import count, number
 from rl_influence.analysis.registry import check_tables
 from rl_influence.config import Config, choose
+from rl_influence.figures.fig_faithfulness import REMOVALS
 
 
 def check_printed(config: Config) -> None:
@@ -94,13 +95,12 @@ def _latex_final_returns(frame: pd.DataFrame, config: Config) -> tuple[list[str]
 def _latex_faithfulness(frame: pd.DataFrame, config: Config) -> tuple[list[str], list[list[str]]]:
     header = ["Removed", "Scoring", "$n$", r"$f_\mathrm{return}$", INTERVAL, "test return", INTERVAL]
     rows = []
-    names = {"subsets": "random halves", "groups": "single groups"}
     if frame.empty:  # then it has no columns either
         return header, rows
     for key, part in frame.groupby(["environment", "method", "round", "removal"], sort=False):
         environment, method, k, removal = key
         labels = config.environments[environment].label, config.methods[method].label
-        place = escape(f"{', '.join(labels)}, round {k}, {names[removal]}")
+        place = escape(f"{', '.join(labels)}, round {k}, {REMOVALS[removal]}")
         outcomes = [part[part["outcome"] == name].set_index("scoring") for name in ("f_return", "test_return")]
         for scoring in outcomes[0].index:
             pair = [outcome.loc[scoring].to_dict() for outcome in outcomes]

@@ -136,7 +136,7 @@ def _claim(claim: dict, checks: pd.DataFrame, config: Config) -> dict[str, Any]:
                     "label": label,
                     "text": row["check"],
                 }
-                | {"number": number, "paper": row["paper"]}
+                | {"number": number, "counted": row["n"] > 0, "paper": row["paper"]}
             )
     return claim | {"number": claim["claim"], "slug": _slug(claim["verdict"]), "checks": listed}
 
@@ -149,7 +149,7 @@ def _figure(name: str, config: Config, root: Path) -> dict[str, Any]:
         raise ResultError(f"{path}: missing, so there is no report") from None
     caption = FIGURES[name].caption
     number = name.removeprefix("fig").partition("_")[0]
-    title = textwrap.shorten(re.split(r"[.:;?(]", caption, maxsplit=1)[0], 100, placeholder=" …")
+    title = textwrap.shorten(re.split(r"[.:;(]|(?<=\?)", caption, maxsplit=1)[0].strip(), 100, placeholder=" …")
     return {
         "id": name,
         "title": f"Figure {int(number)}: {title}" if number.isdigit() else title,

@@ -9,13 +9,15 @@ import pandas as pd
 
 from rl_influence.analysis.numbers import count, interval, number
 from rl_influence.config import Config
+from rl_influence.figures.fig_faithfulness import REMOVALS
 
 SHOWN = {  # table -> title, what it says
     "efficiency": (
         "Sample efficiency",
         "Share of PPO's rounds that a method saves: SE_ave over all levels that PPO reaches, SE_peak at PPO's best "
-        "(empty where most seeds never get there). se_ave_null: PPO against PPO of another seed. "
-        "Paired by seed. levels and unreached are sums over seeds; with any unreached the number is an upper bound.",
+        "(empty where most seeds never get there); PPO against PPO of another seed shows chance. "
+        "Paired by seed. Levels are counted over all seeds; where one is never reached, "
+        "the number is an upper bound, ≤.",
     ),
     "rounds_saved": (
         "Rounds saved along PPO's rise",
@@ -29,13 +31,13 @@ SHOWN = {  # table -> title, what it says
     ),
     "final_gains": (
         "Final gain over PPO",
-        "Final return minus that of PPO with the same seed. detectable_gain is the smallest true gain that so many "
+        "Final return minus that of PPO with the same seed. The detectable gain is the smallest true one that so many "
         "seeds find with a power of 80 %.",
     ),
     "controls": (
         "The gain taken apart",
-        "Two methods of the same seeds, compared directly; rows of one effect change the same thing. se_ave: with the "
-        "second method in PPO's place.",
+        "Two methods of the same seeds, compared directly; rows of one effect change the same thing. SE_ave: with the "
+        "second method in PPO's place. ≈: some returns were never reached, by either of the two.",
     ),
     "heuristics": ("Advantage heuristics", "The same for the heuristics, with estimated and with exact advantages."),
     "table_2": ("Table 2: sweep of p", "SE of IIF for every p, with the paper's Table 2 beside it."),
@@ -44,7 +46,8 @@ SHOWN = {  # table -> title, what it says
     "table_5": (
         "Table 5: runtimes",
         "CPU seconds on one thread, per round and in total, and RT_peak. The paper's seconds are of its own machine "
-        "and of Stable-Baselines3: compare the shares, not the seconds.",
+        "and of Stable-Baselines3: compare the shares, not the seconds. "
+        "Where a seed never reaches PPO's best, the time to it is a lower bound, ≥, and RT_peak an upper one, ≤.",
     ),
     "diagnosis_summary": (
         "Advantages of the bottom records",
@@ -59,9 +62,8 @@ SHOWN = {  # table -> title, what it says
     ),
     "interventions_summary": (
         "Single rounds without their negative records",
-        "Change of the test return in a round under an arm, minus that under another (all: nothing removed; negative: "
-        "all negative records removed; _p: the share p of them; random: as many at random), paired by round; ahead: "
-        "share of the rounds, of all seeds together, in which the arm gives the higher return.",
+        "Change of the test return in a round without some of its records, minus that in the same round without "
+        "others; ahead: share of the rounds, of all seeds together, in which the first gives the higher return.",
     ),
     "faithfulness_summary": (
         "Do scores predict what removals do?",
@@ -84,6 +86,16 @@ WORDS = {  # column -> its head
     "paper_se_peak": "SE_peak, paper",
     "paper_rt_peak": "RT_peak, paper",
     "minus": "against",
+    "arm": "removed",
+    "ahead": "rounds ahead",
+    "at": "level of PPO's rise",
+    "levels": "PPO's levels",
+    "source": "true advantage",
+    "sets": "removed sets",
+    "orders": "mini-batch orders",
+    "spearman": "Spearman",
+    "pearson": "Pearson",
+    "jaccard": "Jaccard",
     "iqm": "interquartile mean",
     "drop_percent": "p (%)",
     "drop_fraction": "p",
@@ -96,18 +108,33 @@ WORDS = {  # column -> its head
     "sign_agreement": "signs agree",
     "sign_agreement_bottom": "signs agree, bottom 100",
 }
+ARMS = {
+    "all": "none",
+    "negative": "all negative",
+    "negative_p": "most negative p",
+    "random": "as many at random",
+    "random_p": "as many at random",
+}
+CELLS = {  # column -> its values in words
+    "arm": ARMS,
+    "removal": REMOVALS,
+    "outcome": {"test_return": "test return"},
+    "at": {"0.5": "50 %", "0.75": "75 %", "0.9": "90 %"},
+    "paper_source": {"table_2": "Table 2", "table_3": "Table 3", "figure_6b": "Figure 6b"},
+}
 
 
 def words(name: str) -> str:
-    """A column or quantity for people: `total_with_sampling_s` is `total with sampling (s)`."""
+    """A column or quantity for people: `total_iif_with_sampling_s` is `total IIF with sampling (s)`."""
     text, unit = (name[:-2], " (s)") if name.endswith("_s") else (name, "")
-    return WORDS.get(name, f"{text.replace('_', ' ')}{unit}")
+    text = re.sub(r"\b(iif|ppo)\b", lambda match: match[0].upper(), text.replace("_", " "))
+    return WORDS.get(name, f"{text}{unit}")
 
 
 def readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
     """A table for people: labels, `value [low, high]`, `mean ± spread`, percent, `4 of 5`; the paper's beside ours."""
     groups: dict[str, dict[str, str]] = {}  # shown column -> part -> column; standard deviations stay in the CSV
-    for name in frame.columns.drop([c for c in frame if c == "expected" or c.endswith("_sd")]):
+    for name in frame.columns.drop([c for c in frame if c in ("expected", "unit") or c.endswith("_sd")]):
         match = re.fullmatch(r"(?:(.+)_)?(low|high|spread)", name)
         base, part = (match[1] or "value", match[2]) if match else (name, "value")
         groups.setdefault(base, {})[part] = name
@@ -122,13 +149,15 @@ def readable(frame: pd.DataFrame, config: Config) -> pd.DataFrame:
 
 def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
     value, low, high, spread = (row.get(parts.get(part)) for part in ("value", "low", "high", "spread"))
+    if value in CELLS.get(column := "arm" if base == "minus" and "arm" in row else base, {}):
+        return CELLS[column][value]
     if base in ("environment", "method", "minus"):
         labels = config.environments if base == "environment" else config.methods
         return labels[value].label if value in labels else value
     if base == "n" and "expected" in row:
         return count(row)
     if isinstance(value, str):
-        return words(value) if base in ("quantity", "arm", "minus") else value
+        return words(value) if base == "quantity" else value
     stem = base.removeprefix("paper_").replace("_with_sampling", "")
     kind = row.get("unit") or ("fraction" if row.get("quantity") in PERCENT else "") if stem == "value" else ""
     percent = stem in PERCENT or kind == "fraction"
@@ -145,8 +174,9 @@ def _cell(row: dict, base: str, parts: dict[str, str], config: Config) -> str:
 
 def _bound(row: dict, base: str) -> str:
     """Whether a saving is only a bound: some returns were never reached, and the last round stands in for theirs."""
-    if base.startswith(("se_peak", "rt_peak")):
-        return "at most" if row.get("peak_unreached") else ""
+    quantity = row.get("quantity") or base if base == "value" else base
+    if quantity.startswith(("se_peak", "rt_peak", "matching_peak")):
+        return ("at least" if quantity.startswith("matching") else "at most") if row.get("peak_unreached") else ""
     if base in ("se_ave", "rounds_saved"):
         return "at most" if row.get("unreached") else ""
     return "either way" if base == "value" and row.get("unreached") else ""

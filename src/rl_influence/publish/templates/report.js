@@ -7,11 +7,13 @@ for (const table of document.querySelectorAll("table.data")) {
     const head = event.target.closest("th"), column = head.cellIndex, up = head.ariaSort !== "ascending";
     for (const other of table.tHead.rows[0].cells) other.ariaSort = null;
     head.ariaSort = up ? "ascending" : "descending";
-    const text = row => row.cells[column].textContent, numbers = rows.some(row => !isNaN(number(text(row)))) && rows.every(
-      row => !text(row) || /^[≤≥≈~\s]*[-−]?\d/.test(text(row)));
-    const order = (a, b) => numbers ? (number(text(a)) || -Infinity) - (number(text(b)) || -Infinity) : text(a).localeCompare(text(b));
-    body.append(...[...rows].sort((a, b) => up ? order(a, b) : order(b, a)));
+    const text = row => row.cells[column].textContent, filled = rows.filter(text), empty = rows.filter(row => !text(row));
+    const numbers = filled.every(row => /^[≤≥≈~[\s]*[-−]?\d/.test(text(row)));
+    const order = (a, b) => numbers ? number(text(a)) - number(text(b)) : text(a).localeCompare(text(b));
+    body.append(...filled.sort((a, b) => up ? order(a, b) : order(b, a)), ...empty);
   });
+  for (const head of table.tHead.rows[0].cells) head.tabIndex = 0;
+  table.tHead.addEventListener("keydown", event => { if (event.key === "Enter") event.target.click(); });
   tools.querySelector("input").addEventListener("input", event => {
     const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of rows) row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
