@@ -21,7 +21,7 @@ from rl_influence.analysis.registry import ANALYSIS_OF
 from rl_influence.analysis.reported import load_reported
 from rl_influence.analysis.tables import TABLES, make_tables, write_table
 from rl_influence.config import Config, ConfigError
-from rl_influence.figures import reductions, style
+from rl_influence.figures import panels, reductions, style
 from rl_influence.figures.panels import settled
 from synthetic import CATALOGUE, study, write_synthetic_study
 
@@ -99,6 +99,11 @@ def markers_of(figure):
     return {t.get_text(): h.get_marker() for t, h in zip(legend.texts, legend.legend_handles, strict=True)}
 
 
+def said(figure):
+    """The text below a figure."""
+    return figure.texts[-1].get_text().replace("\n", " ")
+
+
 def marked(axis, marker, hollow=False):
     """x (or y) of all points with a marker, filled or hollow."""
     lines = [x for x in axis.lines if x.get_marker() == marker]
@@ -135,7 +140,8 @@ def test_an_unknown_figure_or_one_without_its_analysis_is_refused():
 
 def test_lines_are_means_and_few_seeds_are_faint(small):
     config, root = small
-    (axis,) = drawn("fig06_returns", root, config).axes
+    (axis,) = (figure := drawn("fig06_returns", root, config)).axes
+    assert said(figure) == panels.SMALL["faint"]
     np.testing.assert_allclose(line_of(axis, PPO).get_ydata(), [0.05, 0.15, 0.45, 0.45, 0.75])
     np.testing.assert_allclose(line_of(axis, IIF).get_ydata(), [0.05, 0.3, 0.65, 0.75, 0.85])
     np.testing.assert_array_equal(line_of(axis, IIF).get_xdata(), range(5))
@@ -149,7 +155,8 @@ def test_lines_are_means_and_few_seeds_are_faint(small):
 def test_five_seeds_have_a_band_that_lies_in_the_panel(tmp_path):
     config = study(SMALL | {"seeds": [0, 1, 2, 3, 4]})
     tables_of(config, tmp_path, curve=lambda run: np.arange(5) / 10 + run.seed / 10)
-    (axis,) = drawn("fig06_returns", tmp_path, config).axes
+    (axis,) = (figure := drawn("fig06_returns", tmp_path, config)).axes
+    assert said(figure) == panels.SMALL["band"]
     bands = {to_hex(c.get_facecolor()[0]): c for c in axis.collections if isinstance(c, PolyCollection)}
     assert set(bands) == {IIF, PPO, RANDOM} and not [x for x in axis.lines if x.get_linewidth() == 0.6]
     vertices = bands[PPO].get_paths()[0].vertices
@@ -214,7 +221,16 @@ def test_adam_is_shown_seed_by_seed(tmp_path):
     figure = drawn("fig15_adam", tmp_path, config)
     (axis,) = figure.axes
     assert sorted(line.get_ydata()[-1] for line in axis.lines) == [0, 0, 0, 0, 1, 1] and not axis.collections
-    assert legend_of(figure) == {"PPO": PPO, "IIF": IIF}
+    assert legend_of(figure) == {"PPO": PPO, "IIF": IIF} and said(figure) == panels.SMALL["seeds"]
+
+
+@pytest.mark.parametrize("ends", [(0.65, 1.2), (0.75, 4.6), (0.9, 11), (0.5, 2e4), (1, 1.5)])
+def test_a_logarithmic_axis_has_three_numbers_and_not_many(ends):
+    axis = style.new_figure(2, 2).subplots()
+    style.log_scale(axis, "x")
+    axis.set_xlim(*ends)
+    style.log_ticks(axis.xaxis)
+    assert 3 <= sum(ends[0] <= tick <= ends[1] for tick in axis.get_xticks()) <= 6
 
 
 ADAM = ("minigrid", "minigrid_adam")
@@ -302,7 +318,7 @@ def test_what_is_never_reached_is_a_hollow_arrow_or_counted(small):
     box, panel = peak.texts[1].get_window_extent(), peak.get_window_extent()
     row = panel.y0 + panel.height * peak.transAxes.inverted().transform(peak.transData.transform((0, 2)))[1]
     assert box.x0 > panel.x1 and box.y0 < row < box.y1
-    assert reductions.COUNTED in [text.get_text() for text in figure.texts]
+    assert said(figure).endswith(reductions.COUNTED) and "SE_ave: rounds saved, averaged over" in said(figure)
 
 
 def test_a_peak_that_some_seeds_never_reach_has_no_interval(tmp_path):

@@ -85,8 +85,11 @@ def draw(tables: dict, config: Config, view: View) -> Figure:
                     xycoords="axes fraction", textcoords="offset points", ha="center", fontsize=7.5,
                 ).set_in_layout(False)  # fmt: skip
     handles = [
-        *(Line2D([], [], color=RAMP[i % len(RAMP)], label=f"u = {u}") for i, u in enumerate(_neighbours(table))),
-        Line2D([], [], color=THIRD, lw=1.6, label=f"thirds, u = {_neighbours(table)[0]}"),
+        *(
+            Line2D([], [], color=RAMP[i % len(RAMP)], label=f"{u} nearest neighbours")
+            for i, u in enumerate(_neighbours(table))
+        ),
+        Line2D([], [], color=THIRD, lw=1.6, label=f"mean of each third, {_neighbours(table)[0]}"),
         *(Line2D([], [], color=color, lw=2.5, label=label) for color, label in SIGNS.values()),
         *view.symbols,
     ]

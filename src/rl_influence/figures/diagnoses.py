@@ -90,7 +90,10 @@ def rank_handles() -> list[Line2D]:
     """Legend of `draw_ranks`."""
     dot = {"marker": "o", "linestyle": "none", "markeredgecolor": style.GREY, "markeredgewidth": 0.3}
     return [
-        *(Line2D([], [], color=AGREEMENT(share), label=f"signs agree in {share:.0%}", **dot) for share in (0.0, 1.0)),
+        *(
+            Line2D([], [], color=AGREEMENT(share), label=f"signs agree in {100 * share:g} %", **dot)
+            for share in (0.0, 1.0)
+        ),
         *(Line2D([], [], color=color, lw=0.8, label=label) for color, label in SOURCES.values()),
     ]
 

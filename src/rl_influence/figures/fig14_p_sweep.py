@@ -45,4 +45,4 @@ def draw(tables: dict, config: Config) -> Figure:
     handles = panels.legend(tables, config, methods, one_iif=False)
     handles += reductions.handles(kinds - {"mean"}, horizontal=False)
     notes = ["Lines: mean over seeds.", *reductions.notes(tables, config, panels.conditions(table))]
-    return style.finish(figure, handles, notes, small=reductions.small(kinds))
+    return style.finish(figure, handles, notes, small=reductions.small(kinds, QUANTITIES))

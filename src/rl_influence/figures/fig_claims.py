@@ -35,7 +35,7 @@ SIGNS = {  # status of a case -> sign, colour, what it says; the signs are those
 }
 OUTCOMES = {"holds": BLUE, "fails": style.NEGATIVE}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-ROW, TOP, BOTTOM = 0.29, 0.98, 0.62  # inches
+ROW, BOTTOM = 0.29, 0.62  # inches
 CELL, WORDS, CHARACTERS = 0.2, 2.25, 39  # inches of a cell and of the titles; characters of a line
 SIGN = 8  # points
 LIMITS = (-10.0, 20.0)  # margins
@@ -49,7 +49,8 @@ def draw(tables: dict, config: Config) -> Figure:
     checks = checks.assign(place=[_place(name, config) for name in checks["environment"]])
     places = [name for name in environments_of(config) if (checks["place"] == name).any()]
     places += [name for name in checks["place"].unique() if name not in places]
-    height = TOP + ROW * len(claims) + BOTTOM
+    labels = [config.labels.get(place, place).partition(",")[0] for place in places]
+    height = 0.3 + 1.1 * style.CHARACTER * max(map(len, labels)) + ROW * len(claims) + BOTTOM
     figure = style.new_figure(style.WIDTH, height)
     figure.set_layout_engine("none")
     left = WORDS + CELL * len(places) + 0.05
@@ -65,9 +66,8 @@ def draw(tables: dict, config: Config) -> Figure:
             named = _write_signs(words, row, WORDS + CELL * (column + 0.5), own[own["place"] == place])
             cases |= {claim["claim"]: named} if len(named) > 1 else {}
         _draw_effects(forest, row, own[own["role"] == "decides"], places)
-    for column, place in enumerate(places):
+    for column, label in enumerate(labels):
         x = WORDS + CELL * (column + 0.5)
-        label = config.labels.get(place, place).partition(",")[0]
         words.text(x, -0.75, label, rotation=90, ha="center", va="bottom", fontsize=style.SMALL)
         words.plot([x], [-0.4], marker=MARKERS[column % len(MARKERS)], color=style.GREY, markersize=3.5, clip_on=False)
     _finish(forest, len(claims))

@@ -15,7 +15,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
 
 from rl_influence.analysis.aggregate import FEWEST
 from rl_influence.analysis.curves import environments_of, reference_method
@@ -46,12 +45,13 @@ def draw(tables: dict, config: Config) -> Figure:
         for axis, (quantity, (label, scale)) in zip(pair, ROWS.items(), strict=True):
             _draw(axis, own, seeds, config, quantity, scale)
             style.log_scale(axis, "x")
-            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.axhline(0 if quantity == "rounds_saved" else 1, color=style.SOFT, lw=0.6, zorder=1)
             axis.axvline(1, color=style.SOFT, lw=0.6, zorder=1)
             if axis.get_subplotspec().is_first_col():
                 axis.set_ylabel(label)
         pair[0].set_xlim(pair[1].get_xlim())
+        for axis in pair:
+            style.log_ticks(axis.xaxis)
         pair[0].set_xticklabels([])
         figure.align_ylabels(pair)
     ranges = [panels.rows_of(table, (e,))["n"].agg(["min", "max"]) for e in drawn]

@@ -22,7 +22,7 @@ from rl_influence.config import Config
 from . import panels, style
 
 READS = ("aggregate_curves", "improvement", "efficiency", "missing_runs")
-SE_AVE, PASSAGE = ("s", "SE_ave, the paper's metric"), ("o", "to 50, 75, 90 % of PPO's rise")
+SE_AVE, PASSAGE = ("s", "SE_ave, the paper's metric"), ("o", "rounds to 50, 75, 90 % of PPO's rise")
 BOUND = ("<", "SE_ave, at most")
 PASSAGE_COLOR = "#5b9bd5"
 LIMITS = (-60.0, 100.0)

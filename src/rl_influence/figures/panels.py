@@ -28,6 +28,11 @@ CURVE_NOTE = (
     "faintly instead. Grey panels: fewer than three seeds. The round axis ends where all curves have settled within 3 "
     "% of the panel's range; the panel says which rounds are not shown."
 )
+SMALL = {  # what a figure itself says of what is drawn of the seeds
+    "band": "Lines: means over seeds; bands: t intervals.",
+    "faint": f"Faint lines: seeds, where there are fewer than {BAND}.",
+    "seeds": "Every line is a seed.",
+}
 CROWD = 6  # methods of a panel beyond which its lines stand alone
 
 
@@ -75,7 +80,8 @@ def curves_figure(
     methods, drawn = wanted(tables, config, methods, subject)
     figure, axes = style.grid(len(drawn))
     axes = list(axes[:, 0])
-    draw_curves(axes, tables, config, {name: methods[name] for name in drawn}, one_iif=one_iif, spread=spread)
+    shown = {name: methods[name] for name in drawn}
+    kinds = draw_curves(axes, tables, config, shown, one_iif=one_iif, spread=spread)
     for axis in axes:
         if axis.get_subplotspec().is_first_col():
             axis.set_ylabel("test return")
@@ -84,7 +90,8 @@ def curves_figure(
         for handle in handles:
             handle.set_marker("")
     notes = [*([CURVE_NOTE] if spread == "band" else []), *missing(tables, config, methods)]
-    return style.finish(figure, handles, notes, round_label(config, drawn))
+    small = " ".join(text for kind, text in SMALL.items() if kind in kinds)
+    return style.finish(figure, handles, notes, round_label(config, drawn), small)
 
 
 def compared_with_iif(tables: dict, config: Config, methods: list[str]) -> Figure:
@@ -117,16 +124,20 @@ def draw_curves(
     *,
     one_iif: bool = True,
     spread: str = "band",
-) -> None:
+) -> set[str]:
     """A panel per environment; its title says p, where IIF is drawn at one, how many seeds there are, and which rounds
     are not shown.
 
     `spread`: `band` draws means with the interval of five or more seeds, or with fewer seeds faintly; of too many
     methods for one panel, and with `none`, only means; `seeds` only the seeds.
+
+    Returns:
+        Which of `SMALL` are drawn.
     """
-    smalls, seeds = [], []
+    smalls, seeds, kinds = [], [], set()
     for axis, (environment, names) in zip(axes, methods.items(), strict=True):
-        numbers, last, rounds = _draw_curves(axis, tables, config, environment, names, one_iif, spread)
+        numbers, last, rounds, drawn = _draw_curves(axis, tables, config, environment, names, one_iif, spread)
+        kinds |= drawn
         p = config.environments[environment].drop_percent
         shown = one_iif and chosen_iif(config, environment) in names
         left_out = f"; rounds {last + 1} to {rounds} not\u00a0shown" if last < rounds else ""
@@ -135,17 +146,18 @@ def draw_curves(
     width = 30 if axes[0].get_subplotspec().get_gridspec().ncols == 3 else 46
     style.titles(axes, [config.environments[name].label for name in methods], smalls, width)
     style.mark_few(axes, seeds)
+    return kinds
 
 
 def _draw_curves(
     axis: Axes, tables: dict, config: Config, environment: str, methods: list[str], one_iif: bool, spread: str
-) -> tuple[dict[str, int], int, int]:
-    """One panel; returns label -> number of seeds, and the last round that is shown and that there is."""
+) -> tuple[dict[str, int], int, int, set[str]]:
+    """One panel; returns label -> number of seeds, the last round that is shown and that there is, which of `SMALL`."""
     curves, singles = (rows_of(tables[name], (environment,)) for name in ("curves_summary", "curves_per_seed"))
     curves = curves[curves["method"].isin(methods)]
     last, rounds = settled(curves), int(curves["round"].max())
     curves, singles = curves[curves["round"] <= last], singles[singles["round"] <= last]
-    numbers, values = {}, []
+    numbers, values, kinds = {}, [], set()
     for place, method in enumerate(methods):
         mean, single = (table[table["method"] == method] for table in (curves, singles))
         if mean.empty:
@@ -158,6 +170,7 @@ def _draw_curves(
             for _, run in single.groupby("seed"):
                 axis.plot(run["round"], run["test_return"], **this | {"marker": ""}, lw=1.0, alpha=0.8)
             values.append(single["test_return"])
+            kinds.add("seeds")
             continue
         if spread == "none" or len(methods) > CROWD:
             pass
@@ -165,16 +178,18 @@ def _draw_curves(
             color = this["color"]
             axis.fill_between(mean["round"], mean["low"], mean["high"], color=color, alpha=0.15, lw=0, zorder=1)
             values += [mean["low"], mean["high"]]
+            kinds.add("band")
         elif n > 1:
             for _, run in single.groupby("seed"):
                 axis.plot(run["round"], run["test_return"], color=this["color"], lw=0.6, alpha=0.35, zorder=2)
             values.append(single["test_return"])
+            kinds.add("faint")
         axis.plot(mean["round"], mean["mean"], **this, markevery=every, zorder=3)
         values.append(mean["mean"])
     axis.set_ylim(style.limits(pd.concat(values)))
     axis.margins(x=0.02)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
-    return numbers, last, rounds
+    return numbers, last, rounds, kinds
 
 
 def settled(means: pd.DataFrame, tolerance: float = 0.03) -> int:

@@ -19,18 +19,30 @@ from . import panels, style
 
 @dataclass(frozen=True)
 class Reduction:
-    """Where a reduction lies in the tables: of means, of seeds, and the column that counts what was never reached."""
+    """What a reduction is, and where it lies in the tables: of means, of seeds, and the column that counts what was
+    never reached."""
 
     label: str
+    words: str
     means: str
     seeds: str
     unreached: str
 
 
 REDUCTIONS = {
-    "se_ave": Reduction("SE_ave", "efficiency", "efficiency_per_seed", "unreached"),
-    "se_peak": Reduction("SE_peak", "efficiency", "efficiency_per_seed", "peak_unreached"),
-    "rt_peak": Reduction("RT_peak", "runtimes", "runtimes_per_seed", "peak_unreached"),
+    "se_ave": Reduction(
+        "SE_ave",
+        "rounds saved, averaged over all returns that PPO reaches",
+        "efficiency",
+        "efficiency_per_seed",
+        "unreached",
+    ),
+    "se_peak": Reduction(
+        "SE_peak", "rounds saved, to PPO's best return", "efficiency", "efficiency_per_seed", "peak_unreached"
+    ),
+    "rt_peak": Reduction(
+        "RT_peak", "CPU time saved, to PPO's best return", "runtimes", "runtimes_per_seed", "peak_unreached"
+    ),
 }
 LIMITS = (-100.0, 100.0)  # percent; what lies lower is an arrow at the edge
 KINDS = {  # of points -> what the legend says of them
@@ -40,7 +52,7 @@ KINDS = {  # of points -> what the legend says of them
     "seed bound": "a seed, at most",
     "beyond": "beyond the axis",
 }
-COUNTED = "reached by: of all seeds those that ever reach PPO's best return; no mean where fewer than half do"
+COUNTED = "Reached by: of all seeds those that ever reach PPO's best return; no mean where fewer than half do."
 
 
 def reductions_figure(
@@ -81,7 +93,7 @@ def reductions_figure(
     axes[0].set_ylim(place - 0.6, -0.6)
     unit = "rounds or time" if "rt_peak" in quantities else "rounds"
     xlabel = f"{unit} saved against PPO (%)"
-    return style.finish(figure, handles(kinds), notes(tables, config, wanted), xlabel, small(kinds))
+    return style.finish(figure, handles(kinds), notes(tables, config, wanted), xlabel, small(kinds, quantities))
 
 
 def draw_reductions(
@@ -212,9 +224,10 @@ def handles(kinds: set[str], *, horizontal: bool = True) -> list:
     return entries + ([style.paper_handle()] if "paper" in kinds else [])
 
 
-def small(kinds: set[str]) -> str:
-    """What the figure itself says of the counts in it."""
-    return COUNTED if "counted" in kinds else ""
+def small(kinds: set[str], quantities: Iterable[str]) -> str:
+    """What the figure itself says of its quantities, and of the counts in it."""
+    saved = "; ".join(f"{REDUCTIONS[name].label}: {REDUCTIONS[name].words}" for name in quantities)
+    return f"{saved}. {COUNTED if 'counted' in kinds else ''}".strip()
 
 
 NOTE = (

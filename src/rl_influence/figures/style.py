@@ -16,10 +16,11 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from rl_influence.config import Config
 from rl_influence.runs.files import write_atomic
@@ -249,6 +250,16 @@ def log_scale(axes: Axes, which: str) -> None:
     axis = getattr(axes, f"{which}axis")
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def log_ticks(axis: Axis, fewest: int = 3) -> None:
+    """Few numbers on a logarithmic axis, but enough to read its scale: finer ones where it is short."""
+    low, high = axis.get_view_interval()
+    for factors in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(range(1, 10))):
+        axis.set_major_locator(LogLocator(subs=factors))
+        if sum(low <= tick <= high for tick in axis.get_major_locator().tick_values(low, high)) >= fewest:
+            return
+    axis.set_major_locator(MaxNLocator(4))
 
 
 def limits(values, margin: float = 0.06) -> tuple[float, float]:
