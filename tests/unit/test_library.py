@@ -43,6 +43,23 @@ def test_every_name_is_found_and_described():
     assert set(named) <= {*rl_influence.__all__, "__version__", "normalize"}
 
 
+def test_every_name_is_in_the_reference():
+    pytest.importorskip("stable_baselines3")
+    listed = set(re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), flags=re.MULTILINE))
+    for name in rl_influence.__all__:
+        whole_module = getattr(rl_influence, name).__module__ in listed
+        assert whole_module or name in {entry.rpartition(".")[2] for entry in listed}, name
+
+
+def test_no_text_of_the_reference_is_taken_for_a_tag():
+    """`<grad f, grad objective>` vanishes from a page unless it is code."""
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = re.sub(r"`[^`]*`", "", ast.get_docstring(node) or "")
+                assert not re.search(r"<[A-Za-z/][^>]*>", text), f"{path}: {text}"
+
+
 @pytest.mark.parametrize("package", sorted(path.parent for path in (ROOT / "src").rglob("__init__.py")))
 def test_every_package_has_the_names_that_it_lists(package):
     name = ".".join(package.relative_to(ROOT / "src").parts)

@@ -5,7 +5,7 @@ record, and all three give the same numbers:
 
 - `jvp`: one forward-mode pass. Any architecture that torch can differentiate forwards.
 - `ghost`: the paper's ghost dot product. With weight W, input x_i and output gradient delta_i of a layer,
-  <grad_W f, delta_i x_i^T> = delta_i . (grad_W f) x_i, summed over calls and positions; all delta_i come from one
+  `<grad_W f, delta_i x_i^T> = delta_i . (grad_W f) x_i`, summed over calls and positions; all delta_i come from one
   backward pass. For layers that are linear in their parameters.
 - `per_record`: a backward pass for each record. Slow, for anything; the other two are checked against it.
 

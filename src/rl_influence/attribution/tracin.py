@@ -33,7 +33,7 @@ def influence_scores(
     backend: str | None = None,
     chunk_size: int | None = None,
 ) -> Tensor:
-    """Influence I_i = <grad f(theta), grad objective_i(theta)> at the policy's present parameters, as IIF uses it.
+    """Influence `I_i = <grad f(theta), grad objective_i(theta)>` at the policy's present parameters, as IIF uses it.
 
     One backward pass for the target, one pass of the backend over the records, and a few records by themselves, which
     must agree.
@@ -84,8 +84,8 @@ def tracin_scores(
     backend: str | None = None,
     chunk_size: int | None = None,
 ) -> Tensor:
-    """TracIn over a whole round: I_i = sum over steps j with z_i in B_j of <grad f(theta_j), grad objective(theta_j,
-    z_i)>, both gradients at the step's own parameters.
+    """TracIn over a whole round: `I_i = sum_j <grad f(theta_j), grad objective(theta_j, z_i)>` over the steps j whose
+    mini-batch has the record z_i, both gradients at the step's own parameters.
 
     Args:
         policy: moves along the round as `steps` is iterated; not changed by the scoring.
@@ -182,7 +182,7 @@ def products(
     hand: HandDerived | None = None,
     indices: Any = slice(None),
 ) -> Tensor:
-    """<grad f, grad objective_i>, (n,), with or without the comparison with records alone.
+    """`<grad f, grad objective_i>`, (n,), with or without the comparison with records alone.
 
     Where that fails in less than float64, a copy in float64 tells whether rounding is to blame, and if so scores.
 

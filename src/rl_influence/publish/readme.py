@@ -1,4 +1,4 @@
-"""What README.md and docs/results.md say of the results: `python -m rl_influence.publish.readme` writes it anew.
+"""What README.md and the pages of docs say of the results: `python -m rl_influence.publish.readme` writes it anew.
 
 Each block stands between `<!-- NAME -->` and `<!-- end -->`; a test fails when one differs from the committed tables.
 """
@@ -276,7 +276,8 @@ def waiting(ledger: Ledger) -> str:
 
 
 BLOCKS = {make.__name__: make for make in (found, efficiency, gain, claims, findings, waiting)}
-PAGES = {"README.md": BLOCKS, "docs/results.md": LONG_BLOCKS}
+INDEX_BLOCKS = {"found": lambda ledger: found(ledger).replace("](docs/", "](")}
+PAGES = {"README.md": BLOCKS, "docs/index.md": INDEX_BLOCKS, "docs/results.md": LONG_BLOCKS}
 
 
 def render(text: str, blocks: Mapping[str, Callable[[Ledger], str]], ledger: Ledger) -> str:

@@ -187,7 +187,7 @@ def sequence_influence(
     backend: str,
     max_tokens: int,
 ) -> torch.Tensor:
-    """<grad target, grad objective_i> over the adapter's parameters, (n,), in passes of at most `max_tokens` tokens."""
+    """`<grad target, grad objective_i>` over the adapter's parameters, (n,), in passes of up to `max_tokens` tokens."""
     width = max(batch.tokens.shape[1], target.sequences.tokens.shape[1])
     chunk_size = max(1, max_tokens // width)
     return influence_scores(policy, batch, target, objective=objective, backend=backend, chunk_size=chunk_size)
