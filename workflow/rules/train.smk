@@ -11,12 +11,12 @@ rule train:
         f"{LOGS}/train/{JOB}.log",
     benchmark:
         f"{LOGS}/train/{JOB}.tsv"
+    priority: 1
     group:
         lambda wildcards: f"train_{wildcards.environment}"
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 1
     resources:
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=lambda wildcards, attempt: minutes(run_of(wildcards).spec) * attempt,

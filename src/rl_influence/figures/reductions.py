@@ -52,7 +52,7 @@ KINDS = {  # of points -> what the legend says of them
     "seed bound": "a seed, at most",
     "beyond": "beyond the axis",
 }
-COUNTED = "Reached by: of all seeds those that ever reach PPO's best return; no mean where fewer than half do."
+COUNTED = "Reached by: the seeds that ever reach PPO's best return; no mean where fewer than half do."
 
 
 def reductions_figure(
