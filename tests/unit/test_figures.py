@@ -272,6 +272,25 @@ def test_every_method_of_any_study_is_drawn(everything):
     assert [label for label in labels if ", n = " not in label] == ["FrozenLake", "MiniGrid", "Acrobot"]
 
 
+def notes_of(name, root, config, folder):
+    figures.draw(name, files_of(name, root), folder / "f.pdf", folder / "f.png", config)
+    return figures.notes(folder / "f.png")
+
+
+def test_an_environment_in_which_ppo_never_rises_is_named(tmp_path):
+    """And is not left out without a word, or said to have no finished run."""
+    config = study(SMALL | {"environments": ["frozenlake", "acrobot"]})
+    tables_of(config, tmp_path, curve=lambda r: CURVES[r.method, r.seed] if r.environment == "frozenlake" else [0] * 5)
+    says = "In Acrobot PPO never rises above round 0: there is no level to be reached."
+    for name in ("efficiency", "fig06_efficiency"):
+        notes = notes_of(name, tmp_path, config, tmp_path)
+        assert says in notes and "FrozenLake PPO never rises" not in notes
+    only = study(SMALL | {"environments": ["acrobot"]})
+    tables_of(only, tmp_path / "only", curve=lambda r: [0] * 5)
+    figure = drawn("efficiency", tmp_path / "only", only)
+    assert says in " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+
+
 # Reductions
 
 

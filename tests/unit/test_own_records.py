@@ -149,7 +149,7 @@ def test_dropped_records_are_crossed_out_by_index_and_by_mask():
         against = plot_scores(SimpleNamespace(**HELD), EXPECTED, kept=kept).axes[1]
         (crosses,) = [marks for marks in against.collections if marks.get_label() == "dropped"]
         np.testing.assert_allclose(crosses.get_offsets(), [[ADVANTAGES[3], EXPECTED[3]]], rtol=1e-6)
-        assert against.get_legend().get_title().get_text() == "1 records"
+        assert against.get_legend().get_title().get_text() == "1 record"
     for wrong in ([N], mask[:3], [[1]]):
         with pytest.raises(ValueError, match="^kept: indices of the 12 records are needed, or a mask of them$"):
             plot_scores(SimpleNamespace(**HELD), EXPECTED, kept=wrong)

@@ -67,8 +67,10 @@ def reductions_figure(
     wanted = [(e, m) for e, ms in methods.items() for m in ms if m and (e, m) in grid]
     found = {row: panels.find(tables["efficiency"], *row) for row in wanted}
     rows = [row for row, mean in found.items() if mean is not None and mean["n"]]
+    flat = [config.environments[e].label for e in methods if _is_flat(tables["efficiency_per_seed"], e)]
+    never = [f"In {label} PPO never rises above round 0: there is no level to be reached." for label in flat]
     if not rows:
-        raise style.Nothing("no method has a finished run beside PPO's of the same seed")
+        raise style.Nothing(" ".join(never) or "no method has a finished run beside PPO's of the same seed")
     places, ticks, place = {}, {}, 0
     for environment in dict.fromkeys(e for e, _ in rows):
         ticks[place] = (config.environments[environment].label, True)
@@ -93,7 +95,13 @@ def reductions_figure(
     axes[0].set_ylim(place - 0.6, -0.6)
     unit = "rounds or time" if "rt_peak" in quantities else "rounds"
     xlabel = f"{unit} saved against PPO (%)"
-    return style.finish(figure, handles(kinds), notes(tables, config, wanted), xlabel, small(kinds, quantities))
+    return style.finish(figure, handles(kinds), [*notes(tables, config, wanted), *never], xlabel, small(kinds, quantities))
+
+
+def _is_flat(seeds: pd.DataFrame, environment: str) -> bool:
+    """Whether PPO has no level in any seed: no method saves rounds to nowhere."""
+    levels = panels.rows_of(seeds, (environment,))["levels"]
+    return len(levels) > 0 and not levels.any()
 
 
 def draw_reductions(

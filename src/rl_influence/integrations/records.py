@@ -135,5 +135,5 @@ def plot_scores(records: Any, scores: np.ndarray, *, kept: np.ndarray | None = N
     helps, harms = (scores > 0).mean(), (scores < 0).mean()
     along.set_title(f"{len(scores)} records: {helps:.0%} help (blue), {harms:.0%} harm (orange)", fontsize="medium")
     if out is not None:
-        against.legend(loc="best", title=f"{len(out)} records")
+        against.legend(loc="best", title=f"{len(out)} record{'s' * (len(out) != 1)}")
     return figure

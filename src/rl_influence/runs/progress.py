@@ -88,7 +88,7 @@ def outcome(run: Run, folder: str | Path) -> str:
         ResultError: if the run is not whole.
     """
     returns = load(folder, run.spec).columns["test_return"]
-    return f"{run.name}: test return {returns[-1]:.4g} after {len(returns) - 1} rounds"
+    return f"{run.name}: test return {returns[-1]:.4g} after {len(returns) - 1} round{'s' * (len(returns) != 2)}"
 
 
 def duration(seconds: float) -> str:
