@@ -11,6 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="of all copies together")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output" / "custom_environment.png")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # of networks this small several only wait for one another
 
     environments = VecNormalize(VecMonitor(DummyVecEnv([Docking] * COPIES)))  # the monitor sees returns as they are
     model = PPO("MlpPolicy", environments, n_steps=STEPS, batch_size=64, learning_rate=1e-3, seed=0, device="cpu")

@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output" / "plain_torch_policy.png")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # of networks this small several only wait for one another
     torch.manual_seed(0)
     env, policy = gym.make("CartPole-v1"), Policy()
     env.reset(seed=0)

@@ -8,6 +8,7 @@ In the clone:
 import argparse
 from pathlib import Path
 
+import torch
 from stable_baselines3 import PPO
 
 from rl_influence import InfluenceCallback, plot_scores
@@ -17,6 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output" / "score_sb3_rollout.png")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # of networks this small several only wait for one another
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=512, seed=0, device="cpu")
     callback = InfluenceCallback()  # scores each rollout after it is collected and before it trains
     model.learn(8 * 512, callback=callback)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output" / "train_filtered_ppo.png")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # of networks this small several only wait for one another
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     algorithms = {"PPO": (PPO, {}), "IIF, p = 50 %": (InfluenceFilteredPPO, {"drop_fraction": 0.5})}

@@ -33,6 +33,12 @@ def test_every_example_is_tested():
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(QUICK)
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_every_example_takes_one_core(name):
+    """Several threads on a busy machine made ten times as long of the same."""
+    assert "torch.set_num_threads(1)" in (ROOT / f"examples/{name}.py").read_text()
+
+
 def check_picture(path):
     """Large enough, with something on white."""
     pixels = image.imread(path)[..., :3]

@@ -95,7 +95,9 @@ def reductions_figure(
     axes[0].set_ylim(place - 0.6, -0.6)
     unit = "rounds or time" if "rt_peak" in quantities else "rounds"
     xlabel = f"{unit} saved against PPO (%)"
-    return style.finish(figure, handles(kinds), [*notes(tables, config, wanted), *never], xlabel, small(kinds, quantities))
+    return style.finish(
+        figure, handles(kinds), [*notes(tables, config, wanted), *never], xlabel, small(kinds, quantities)
+    )
 
 
 def _is_flat(seeds: pd.DataFrame, environment: str) -> bool:
