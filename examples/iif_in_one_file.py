@@ -175,6 +175,8 @@ def main() -> None:
     parser.add_argument("--drop-fraction", type=float, default=0.5, help="p: share of the negative records to drop")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output" / "iif_in_one_file.png")
     options = parser.parse_args()
+    if not 0 <= options.drop_fraction <= 1:
+        parser.error(f"--drop-fraction {options.drop_fraction:g}: a fraction in [0, 1] is needed")
     import matplotlib.pyplot as plt
 
     torch.set_num_threads(1)

@@ -232,7 +232,11 @@ def drop_by_advantage(estimated: np.ndarray, true: np.ndarray, fraction: float, 
 
     Returns:
         Indices of the records that are kept, ascending.
+
+    Raises:
+        ValueError: for a fraction outside [0, 1].
     """
+    fraction = checked_fraction("fraction", fraction, none=True)
     estimated, true = np.asarray(estimated), np.asarray(true)
     candidates = np.flatnonzero(np.sign(estimated) * np.sign(true) < 0)
     badness = {"gap": -np.abs(true - estimated), "product": estimated * true}[by][candidates]

@@ -39,6 +39,15 @@ def test_every_example_takes_one_core(name):
     assert "torch.set_num_threads(1)" in (ROOT / f"examples/{name}.py").read_text()
 
 
+@pytest.mark.parametrize("value", ["50", "-1", "nan"])
+def test_the_one_file_refuses_a_share_that_is_none(value, monkeypatch, capsys):
+    path = ROOT / "examples/iif_in_one_file.py"
+    monkeypatch.setattr(sys, "argv", [str(path), f"--drop-fraction={value}"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"--drop-fraction {value}: a fraction in [0, 1] is needed")
+
+
 def check_picture(path):
     """Large enough, with something on white."""
     pixels = image.imread(path)[..., :3]

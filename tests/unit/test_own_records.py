@@ -20,6 +20,7 @@ from rl_influence import (
     plot_scores,
     tracin_scores,
 )
+from rl_influence.rules import drop_by_advantage
 
 N = 12
 torch.manual_seed(0)
@@ -131,8 +132,10 @@ def test_arguments_of_another_kind_are_named():
 @pytest.mark.parametrize("value", ["0.5", True, None, [0.5], 0.5j, -0.1, float("nan"), 50])
 def test_a_fraction_is_a_number(value):
     hint = r"; did you mean 0.5\?" if value == 50 else ""
-    with pytest.raises(ValueError, match=rf"^fraction = .*: a fraction in \[0, 1\] is needed{hint}$"):
-        drop_most_negative(EXPECTED, value)
+    ones = np.ones(N)
+    for door in (lambda: drop_most_negative(EXPECTED, value), lambda: drop_by_advantage(ones, -ones, value, by="gap")):
+        with pytest.raises(ValueError, match=rf"^fraction = .*: a fraction in \[0, 1\] is needed{hint}$"):
+            door()
 
 
 def test_scores_are_filtered_and_drawn_as_arrays_and_as_tensors_of_any_type():
