@@ -12,7 +12,7 @@ import pytest
 from rl_influence.config import Config
 from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, gain, headline, render, saved
-from rl_influence.publish.results_page import ends, failures, lost, slight, spent, table, tuning, undecided
+from rl_influence.publish.results_page import COMMITTED, ends, failures, lost, slight, spent, table, tuning, undecided
 
 ROOT = Path(__file__).parents[2]
 
@@ -200,9 +200,15 @@ def test_how_far_ppo_gets_stands_beside_what_gymnasium_calls_solved(root):
     assert re.search(r"MiniGrid .+\| – ", text)
 
 
-def test_cpu_hours_are_those_of_the_runs_that_are_there(root):
-    for number in (1, 2):
-        folder = root / f"results/paper/runs/frozenlake/ppo/seed{number}-00000000"
+def test_the_studies_whose_cost_is_told_are_those_that_git_keeps():
+    kept = re.findall(r"^!/results/(\w+)/$", (ROOT / ".gitignore").read_text(), re.M)
+    assert sorted(COMMITTED) == sorted(kept)
+
+
+def test_cpu_hours_are_those_of_the_runs_that_are_there_of_committed_studies(root):
+    """A study of a user's own changes no page."""
+    for study, number in (("paper", 1), ("paper", 2), ("mine", 3)):
+        folder = root / f"results/{study}/runs/frozenlake/ppo/seed{number}-00000000"
         folder.mkdir(parents=True)
         (folder / "timing.csv").write_text("round,sampling_s,optimise_s\n0,0.0,360.0\n1,1800.0,3240.0\n")
     assert "In all 2 runs and 3.0 CPU hours." in (text := spent(Ledger(root)))

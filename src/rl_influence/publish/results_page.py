@@ -13,9 +13,10 @@ from rl_influence.analysis.claims.models import FEWEST_SEEDS
 from rl_influence.analysis.curves import chosen_iif
 from rl_influence.analysis.numbers import UNDEFINED, interval, number
 from rl_influence.config import Config
-from rl_influence.publish.ledger import Ledger, read_table
+from rl_influence.publish.ledger import STUDIES, Ledger, read_table
 
 OUTCOMES = {"f_return": "f_return", "test_return": "test return"}
+COMMITTED = (*STUDIES, "rlhf_fast", "rlhf_study")  # other results of a folder are its user's own
 
 
 def claims_in_full(ledger: Ledger) -> str:
@@ -346,9 +347,10 @@ def _check(row: dict) -> dict:
 
 
 def spent(ledger: Ledger) -> str:
-    """CPU hours of the runs that are there, all phases, from their own `timing.csv`."""
+    """CPU hours of the committed studies' runs, all phases, from their own `timing.csv`."""
     rows = []
-    for folder in sorted((ledger.root / "results").glob("*/runs/*")):
+    folders = sorted((ledger.root / "results").glob("*/runs/*"))
+    for folder in (folder for folder in folders if folder.parts[-3] in COMMITTED):
         seconds = [pd.read_csv(path).drop(columns="round").sum(axis=None) for path in folder.rglob("timing.csv")]
         label = ledger.config.labels.get(folder.name, folder.name)
         rows.append(
