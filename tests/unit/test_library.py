@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import rl_influence
+from rl_influence import cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/library.md").read_text()
@@ -138,3 +139,10 @@ def test_the_pages_snippets_run(tmp_path):
         + "); score it before training, for instance in a callback's on_rollout_end",
         "drop_fraction = 50: a fraction in (0, 1] is needed; did you mean 0.5?",
     ]
+
+
+def test_the_pages_commands_are_commands():
+    lines = [line.partition("#")[0] for line in re.findall(r"^rl-influence (.*)", PAGE, re.M)]
+    assert {line.split()[0] for line in lines} == {"run", "score", "evaluate", "show"}
+    for line in lines:
+        assert cli.parser().parse_args(line.split()).function

@@ -202,10 +202,14 @@ def test_errors_are_one_line(tmp_path):
     training.take_snapshots(spec, ROUNDS, tmp_path, log=quiet)
     with pytest.raises(ResultError, match=r"no snapshot of round 3; rounds with one: 1, 2$"):
         snapshots.load(tmp_path, 3)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ResultError, match="rounds with one: none"):
-        snapshots.load(tmp_path / "nothing", 0)
+        snapshots.load(tmp_path / "empty", 0)
     with pytest.raises(ResultError, match="no final policy"):
-        snapshots.load_final(tmp_path / "nothing")
+        snapshots.load_final(tmp_path / "empty")
+    for load in (snapshots.load_final, lambda folder: snapshots.load(folder, 0)):
+        with pytest.raises(ResultError, match="nothing: no such folder$"):
+            load(tmp_path / "nothing")
     for k in (-1, 4):
         with pytest.raises(ConfigError, match=f"snapshot round {k}: the run has rounds 0"):
             training.run(spec, tmp_path / "run", snapshot_rounds=[k], log=quiet)

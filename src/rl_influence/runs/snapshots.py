@@ -311,8 +311,14 @@ def load_learner(directory: str | Path, k: int | str) -> SavedLearner:
 
 
 def folder(directory: str | Path) -> Path:
-    """The folder of snapshots that `directory` is or holds."""
+    """The folder of snapshots that `directory` is or holds.
+
+    Raises:
+        ResultError: if it is not there.
+    """
     directory = Path(directory)
+    if not directory.is_dir():
+        raise ResultError(f"{directory}: no such folder")
     inner = directory / "snapshots"
     return inner if inner.is_dir() and not rounds_in(directory) else directory
 
