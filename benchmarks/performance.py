@@ -18,8 +18,8 @@ from benchmarks.registry import Figure, benchmark, cpu_seconds, machine
 from rl_influence.config import Config, Run, RunSpec
 from rl_influence.evaluation.returns import COPIES, evaluate
 from rl_influence.runs.files import write_atomic
-from rl_influence.runs.progress import duration
-from rl_influence.runs.store import ResultError, check_run, run_directory
+from rl_influence.runs.progress import duration, evaluations
+from rl_influence.runs.store import MANIFEST, read_manifest
 from rl_influence.runs.training import Clock, Trainer
 
 DOCUMENT = Path("docs/performance.md")
@@ -45,36 +45,33 @@ def performance() -> Iterator[Figure]:
 
 
 class Cost(NamedTuple):
-    """CPU seconds of a round of training and of an evaluation, and how many finished runs they are means of."""
+    """CPU seconds of a round of training and of an evaluation, and the day of the run that they are means of."""
 
     training: float
     evaluation: float
-    runs: int = 0
+    day: str = ""
 
 
 def cost(config: Config, environment: str) -> Cost:
-    """Means over the finished runs of an environment, or measured now if there are none."""
-    of_runs = []
-    for run in config.runs:
-        folder = run_directory(config.study, run)
-        if run.environment == environment and (folder / "manifest.json").exists():
-            try:
-                check_run(folder, run.spec)
-            except ResultError:
-                continue
-            of_runs.append(timing(folder / "timing.csv"))
-    if not of_runs:
-        spec = next(run.spec for run in config.runs if run.environment == environment and run.method == "ppo")
-        return measured(spec)
-    return Cost(*map(mean, zip(*of_runs, strict=True)), len(of_runs))
+    """Means over PPO's run of an environment that was made last, in whatever study; measured now if there is none.
+
+    Older runs are of older code and of other machines: times of different runs are not averaged.
+    """
+    folders = Path("results").glob(f"*/runs/{environment}/ppo/seed*")
+    made = {folder: read_manifest(folder)["started"] for folder in folders if (folder / MANIFEST).exists()}
+    if made:
+        newest = max(made, key=made.__getitem__)
+        spec = RunSpec(**read_manifest(newest)["spec"])
+        return Cost(*timing(newest / "timing.csv", evaluations(spec)), made[newest][:10])
+    return measured(next(run.spec for run in config.runs if run.environment == environment and run.method == "ppo"))
 
 
-def timing(path: Path) -> tuple[float, float]:
-    """Mean CPU seconds of a round's training and of an evaluation in one run's `timing.csv`."""
+def timing(path: Path, evaluated: int) -> tuple[float, float]:
+    """Mean CPU seconds of a round's training and of one of so many evaluations in a run's `timing.csv`."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    evaluations = [float(row["evaluate_s"]) for row in rows if float(row["evaluate_s"]) > 0]
-    return mean(sum(float(row[phase]) for phase in TRAINING) for row in rows[1:]), mean(evaluations)
+    training = mean(sum(float(row[phase]) for phase in TRAINING) for row in rows[1:])
+    return training, sum(float(row["evaluate_s"]) for row in rows) / evaluated
 
 
 def measured(spec: RunSpec) -> Cost:
@@ -94,8 +91,7 @@ def measured(spec: RunSpec) -> Cost:
 def run_seconds(run: Run, costs: dict[str, Cost], start_up_s: float) -> float:
     """CPU time of one run."""
     cost = costs[run.environment]
-    evaluations = len({*range(0, run.spec.rounds + 1, run.spec.evaluation.every), run.spec.rounds})
-    return start_up_s + run.spec.rounds * cost.training + evaluations * cost.evaluation
+    return start_up_s + run.spec.rounds * cost.training + evaluations(run.spec) * cost.evaluation
 
 
 def makespan(seconds: Iterable[float], cores: int) -> float:
@@ -125,8 +121,8 @@ Without envpool (the extra `fast`) everything runs on gymnasium, at the speed of
 
 ## The paper's grid
 The {n_runs} runs of `config/paper.yaml`. Seconds of a round of training (sampling, influence, updates) and of an
-evaluation are means over the `timing.csv` of the runs in `results/paper/`. Where there is none, a second round of PPO
-and the evaluation after it are measured here; later episodes may take longer.
+evaluation are means over the `timing.csv` of the run of PPO that was made last, in any study. Where there is none, a
+second round of PPO and the evaluation after it are measured here; later episodes may take longer.
 
 | environment | runs | rounds | a round, s | an evaluation, s | in all | from |
 |---|---|---|---|---|---|---|
@@ -163,7 +159,7 @@ def document(config: Config, steps: dict[str, tuple], costs: dict[str, Cost], st
                 f"{costs[name].training:.2f}",
                 f"{costs[name].evaluation:.2g}",
                 duration(sum(seconds[name])),
-                f"{costs[name].runs} runs" if costs[name].runs else "2 rounds, measured here",
+                f"a run of {costs[name].day}" if costs[name].day else "2 rounds, measured here",
             )
             for name, own in runs.items()
         ),

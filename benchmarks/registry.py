@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -49,17 +50,36 @@ class Figure:
 
 Benchmark = Callable[[], Iterator[Figure]]
 benchmarks: dict[str, Benchmark] = {}
+several_cores: set[str] = set()
 
 
-def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
-    """Registers a function that yields figures."""
+def benchmark(name: str, *, one_core: bool = True) -> Callable[[Benchmark], Benchmark]:
+    """Registers a function that yields figures; it runs on one core, unless more are its subject."""
 
     def register(function: Benchmark) -> Benchmark:
         assert name not in benchmarks, name
         benchmarks[name] = function
+        if not one_core:
+            several_cores.add(name)
         return function
 
     return register
+
+
+@contextmanager
+def last_core() -> Iterator[None]:
+    """Runs on one of this process' cores, where the system can say so: as a study does that trains a run on each core.
+
+    envpool simulates on a thread of its own. Where that is woken on another, idle core, each step takes twice as long.
+    """
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if cores:
+        os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        if cores:
+            os.sched_setaffinity(0, cores)
 
 
 def cpu_seconds(function: Callable[[], object]) -> float:
@@ -90,9 +110,10 @@ def run(names: list[str], path: Path) -> None:
             sys.exit(f"benchmarks: unknown benchmark {name!r}; choices: {', '.join(benchmarks)}")
     for name in names or benchmarks:
         figures = []
-        for figure in benchmarks[name]():
-            print(figure.line(), flush=True)
-            figures.append(figure)
+        with nullcontext() if name in several_cores else last_core():
+            for figure in benchmarks[name]():
+                print(figure.line(), flush=True)
+                figures.append(figure)
         save(figures, path)
 
 

@@ -56,13 +56,13 @@ def figures(study: str, number: int, target_s: float) -> Iterator[Figure]:
     yield Figure(f"{study}_memory", max(ppo["memory_gb"], iif["memory_gb"]), "GB", "<=", 5)
 
 
-@benchmark("fast")
+@benchmark("fast", one_core=False)
 def fast() -> Iterator[Figure]:
     """The fast tier, CPU seconds on one thread."""
     yield from figures("rlhf_fast", 3, 8)
 
 
-@benchmark("study")
+@benchmark("study", one_core=False)
 def study() -> Iterator[Figure]:
     """The study tier, wall seconds on two threads."""
     if not Path("build/rlhf/study_model").exists():
@@ -73,7 +73,7 @@ def study() -> Iterator[Figure]:
     yield from figures("rlhf_study", 1, 60)
 
 
-@benchmark("tests")
+@benchmark("tests", one_core=False)
 def tests() -> Iterator[Figure]:
     """`make test-rlhf`, wall seconds."""
     start = time.perf_counter()

@@ -235,7 +235,7 @@ def disagreement(
     largest = float(terms.abs().max())
     trained, along = parameters(policy), _flat(direction.values())
     length, together, lengths = float(along.norm()), torch.zeros_like(along), 0.0
-    number = 2 if gradient_of else 4  # formulas are for modules that are known; code may do anything
+    number = 1 if gradient_of else 4  # formulas are wrong for all records of a module or for none; code may do anything
     few = np.random.default_rng(n).choice(n, min(n, number), replace=False)
     for i in few.tolist():
         with torch.enable_grad():

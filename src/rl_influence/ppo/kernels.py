@@ -84,8 +84,9 @@ def is_supported(policy: nn.Module) -> bool:
     heads = ((policy.policy_net, policy.action_head), (policy.value_net, policy.value_head))
     if not all(type(trunk) is nn.Sequential and _is_tanh_chain([*trunk, head]) for trunk, head in heads):
         return False
-    parameters = [parameter for _, parameter in policy.named_parameters(remove_duplicate=False)]
-    as_made = all(map(_as_made, policy.modules())) and all(map(_trained_here, parameters))
+    modules = [module for _, module in policy.named_modules(remove_duplicate=False)]
+    parameters = [p for module in modules for p in vars(module)["_parameters"].values() if p is not None]
+    as_made = all(map(_as_made, modules)) and all(map(_trained_here, parameters))
     return as_made and len(parameters) == len({*map(id, parameters)})  # none are tied
 
 
@@ -124,8 +125,9 @@ class Network:
     """Forward and backward passes of a policy of `is_supported`, whose memory it reads."""
 
     def __init__(self, policy: ActorCritic):
-        self._parameters = dict(policy.named_parameters())
-        self._weights = weights = {name: parameter.detach().numpy() for name, parameter in self._parameters.items()}
+        parameters = dict(policy.named_parameters())
+        self._weights = weights = {name: parameter.detach().numpy() for name, parameter in parameters.items()}
+        self._places = [(parameter, parameter.data_ptr()) for parameter in parameters.values()]
         parts = ((policy.policy_net, "policy_net", "action_head"), (policy.value_net, "value_net", "value_head"))
         self.names = [[*(f"{part}.{2 * i}" for i in range(len(trunk) // 2)), head] for trunk, part, head in parts]
         self.actor, self.critic = (
@@ -140,7 +142,7 @@ class Network:
     @property
     def is_current(self) -> bool:
         """Whether the policy's parameters still lie where they did when this was made."""
-        return all(p.data_ptr() == self._weights[name].ctypes.data for name, p in self._parameters.items())
+        return all(parameter.data_ptr() == place for parameter, place in self._places)
 
     @property
     def actor_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -13,18 +13,18 @@ from rl_influence.runs.store import load
 # CPU seconds of a round of training, and of a test episode or exact evaluation, on one machine (docs/performance.md).
 # Others are slower or faster, much the same in every environment.
 SECONDS = {
-    "frozenlake": (0.19, 0.003),
-    "minigrid": (1.7, 0.012),
-    "minigrid_adam": (2.0, 0.017),
-    "acrobot": (0.49, 0.0022),
-    "highway": (0.77, 0.0027),
-    "lunarlander": (0.50, 0.0041),
-    "lunarlander_adam": (0.62, 0.0036),
-    "bipedalwalker": (0.73, 0.013),
-    "pong": (54, 0.18),
+    "frozenlake": (0.09, 0.0014),
+    "minigrid": (0.43, 0.0029),
+    "minigrid_adam": (0.51, 0.0033),
+    "acrobot": (0.55, 0.003),
+    "highway": (0.34, 0.0014),
+    "lunarlander": (0.28, 0.0022),
+    "lunarlander_adam": (0.18, 0.0016),
+    "bipedalwalker": (0.41, 0.056),
+    "pong": (25.98, 0.83),
 }
 UNKNOWN = (0.5, 0.004)
-START_UP_S = 2.7  # of a run's process
+START_UP_S = 1.3  # of a run's process
 
 
 class Progress:
@@ -76,9 +76,13 @@ class Progress:
 def expected_seconds(spec: RunSpec) -> float:
     """What a run takes on the machine of `SECONDS`."""
     a_round, an_episode = SECONDS.get(spec.environment.id, UNKNOWN)
-    evaluations = 2 + (spec.rounds - 1) // spec.evaluation.every
     episodes = 1 if spec.evaluation.kind == "exact" else spec.evaluation.episodes
-    return START_UP_S + spec.rounds * a_round + evaluations * episodes * an_episode
+    return START_UP_S + spec.rounds * a_round + evaluations(spec) * episodes * an_episode
+
+
+def evaluations(spec: RunSpec) -> int:
+    """How often a run is evaluated: before the first round, after every so many, and after the last."""
+    return 2 + (spec.rounds - 1) // spec.evaluation.every
 
 
 def outcome(run: Run, folder: str | Path) -> str:
