@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 UNDEFINED = "–"
+REMOVALS = {"subsets": "random halves", "groups": "single groups"}  # of records, see `faithfulness`
 BOUNDS = {"at most": "≤ ", "at least": "≥ ", "either way": "≈ "}
 
 

@@ -16,13 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from rl_influence.analysis.numbers import REMOVALS
 from rl_influence.config import Config
 
 from . import panels, style
 
 READS = ("faithfulness", "faithfulness_summary", "missing_analyses")
 OUTCOMES = {"f_return": (style.POSITIVE, "o", "f_return"), "test_return": (style.NEGATIVE, "D", "test return")}
-REMOVALS = {"subsets": "random halves", "groups": "single groups"}
 
 
 def draw(tables: dict, config: Config) -> Figure:

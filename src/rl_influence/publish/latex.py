@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from rl_influence.analysis.claims import level_of
-from rl_influence.analysis.numbers import count, number
+from rl_influence.analysis.numbers import REMOVALS, count, number
 from rl_influence.analysis.registry import check_tables
 from rl_influence.config import Config, choose
-from rl_influence.figures.fig_faithfulness import REMOVALS
 
 
 def check_printed(config: Config) -> None:

@@ -7,9 +7,8 @@ import re
 import numpy as np
 import pandas as pd
 
-from rl_influence.analysis.numbers import count, interval, number
+from rl_influence.analysis.numbers import REMOVALS, count, interval, number
 from rl_influence.config import Config
-from rl_influence.figures.fig_faithfulness import REMOVALS
 
 SHOWN = {  # table -> title, what it says
     "efficiency": (
