@@ -224,6 +224,7 @@ def test_a_study_says_what_it_tests_and_nothing_else(root):
     path = root / "results/paper/tables/claims_checks.csv"
     checks = pd.read_csv(path)
     checks.loc[checks["claim"] == 22, ["n", "expected"]] = 0
+    checks.loc[checks["environment"] == "bipedalwalker", ["outcome", "n"]] = ["not run", 0]
     checks.to_csv(path, index=False)
     config = Config(root / "config/paper.yaml")
     config.runs = tuple(run for run in config.runs if run.environment != "bipedalwalker")
