@@ -224,6 +224,7 @@ def test_a_termination_on_the_time_limit_is_reported_step_by_step():
     assert len(ends) == 3 and min(ends.values()) > 20  # terminated, truncated, and both
 
 
+@pytest.mark.slow
 def test_lunarlander_terminates_on_the_time_limit_as_often_as_the_reference():
     """With its engines off it falls for 50 to 90 steps."""
     found = []
@@ -270,6 +271,7 @@ def test_longer_episodes_begin_as_the_usual_ones(name):
     assert len(ids)
 
 
+@pytest.mark.slow
 def test_highway_terminates_on_its_last_step_as_the_reference_does():
     """A driver who is careful for 34 s, and then is not: two crashes in the 40th second, and a safe arrival."""
 

@@ -128,6 +128,7 @@ def test_three_epochs_of_the_minigrid_network(optimizer, monkeypatch):
     compare_round("minigrid", 256, 3, True, monkeypatch, **OPTIMIZERS[optimizer])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("double, n_epochs", [(True, 2), (False, 1)], ids=["float64", "float32"])
 def test_nature_cnn(double, n_epochs, optimizer, monkeypatch):

@@ -110,6 +110,7 @@ def test_an_undecided_claim_is_not_a_failed_one(tmp_path):
     assert rows["low"][0] < 0 < rows["high"][0] and rows["high"][0] > rows["margin"][0] > 0
 
 
+@pytest.mark.slow
 def test_missing_runs_leave_a_claim_open_only_while_they_could_change_it(tmp_path):
     lost = [("frozenlake", "ppo", 1), ("frozenlake", "random", 2)]
 
@@ -175,6 +176,7 @@ def test_fewer_than_three_seeds_decide_nothing(tmp_path):
     assert rows["reason"][0] == "the study asks for 2 seeds, the rule for 3 or more"
 
 
+@pytest.mark.slow
 def test_a_censored_number_never_decides_in_the_direction_that_flatters_it(tmp_path):
     """IIF is ahead up to 0.8 of the rise, and stays there: nine tenths are never reached."""
 

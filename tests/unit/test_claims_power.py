@@ -57,6 +57,7 @@ def test_looking_twice_keeps_its_size():
         assert naive.mean() > 0.075
 
 
+@pytest.mark.slow
 def test_pocock_level_of_textbooks():
     # Jennison and Turnbull 2000, table 2.1: constants 2.178, 2.289, 2.413 for 2, 3, 5 equal looks
     for looks, constant in ((2, 2.178), (3, 2.289), (5, 2.413)):

@@ -209,6 +209,7 @@ def test_diagnostics_that_are_damaged_are_named(content, tmp_path):
         check_run(tmp_path, one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", [influence(50), {"kind": "all"}])
 def test_a_run_is_drawn(selection, tmp_path, capsys):
     run(spec(rounds=2, selection=selection), tmp_path, log=silent)

@@ -72,6 +72,7 @@ def run_example(name, arguments, folder):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iif_in_one_file", "plain_torch_policy", "score_sb3_rollout"])
 def test_an_example_ends_in_a_picture(name, tmp_path):
     said = run_example(name, QUICK[name], tmp_path)

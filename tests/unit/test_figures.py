@@ -250,6 +250,7 @@ def test_panels_and_legends(everything, name, panels, legend):
     assert list(legend_of(figure)) == legend
 
 
+@pytest.mark.slow
 def test_a_panel_needs_its_subject(tmp_path):
     config = study(EVERYTHING[0])
     tables_of(config, tmp_path, skip=lambda run: run.method == "td_error" and run.environment != "acrobot")
@@ -392,6 +393,7 @@ def test_the_sweep_shows_every_p_with_the_papers_numbers(everything):
     assert paper == pytest.approx([23.5, 30.5, 33.7, 32.7])
 
 
+@pytest.mark.slow
 def test_an_environment_with_one_p_has_no_panel_in_the_sweep(tmp_path):
     config = study(EVERYTHING[0])
     lost = ("iif_p6_25", "iif_p12_5", "iif_p25", "iif_p100")

@@ -118,6 +118,7 @@ def test_mypy_knows_the_types_of_the_front(tmp_path):
         assert re.search(rf'wrong.py:{line}: error: .*"{name}"', said), said
 
 
+@pytest.mark.slow
 def test_the_pages_snippets_run(tmp_path):
     pytest.importorskip("stable_baselines3")
     snippets = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)

@@ -284,6 +284,7 @@ def test_tables_for_people():
     assert set(SHOWN) <= {*TABLES, *ANALYSIS_OF}
 
 
+@pytest.mark.slow
 def test_tables_and_their_notes_are_in_words():
     """No column's or file's own name in any committed table; what is left is the paper's spelling."""
     names = r"\b(?!SE_ave|SE_peak|RT_peak|m_PPO|f_return)\w+_\w+"

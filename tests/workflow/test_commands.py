@@ -67,6 +67,7 @@ def check(clone, words: list[str]) -> None:
         assert words[:2] == ["rm", "-rf"] or any(word.startswith(".venv-dev/bin/") for word in words), words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_of_the_makefile_is_a_command_that_can_be_planned(clone, target):
     commands = recipe(clone.path, target)

@@ -29,6 +29,7 @@ def test_figures_and_tables_are_redrawn_to_the_byte(study, workspace):
         assert [path for path in drawn if drawn[path] != after[path]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
 def test_pages_say_what_the_results_say(page):
     assert (ROOT / page).read_text() == files(ROOT)[ROOT / page], "make regenerate"

@@ -61,6 +61,7 @@ def test_what_only_looks_works_with_damaged_results_and_without_cores(checkout, 
     assert checkout.files("results") == before
 
 
+@pytest.mark.slow
 def test_a_plan_and_unlocking_need_no_sound_results(checkout):
     for option in ("--dry-run", "--unlock"):
         result = call(checkout.path, option, "--configfile", "config/paper.yaml", "--snakefile", "workflow/figures.smk")
@@ -87,6 +88,7 @@ def test_an_archive_is_made_or_says_that_it_takes_conda(finished, tmp_path):
     assert "Traceback" not in result.stdout
 
 
+@pytest.mark.slow
 def test_from_another_folder_the_default_study_is_found(checkout, tmp_path):
     relative = os.path.relpath(checkout.path / "workflow/Snakefile", tmp_path)
     quick = trained(call(tmp_path, "--snakefile", relative, "--dry-run"))
@@ -109,6 +111,7 @@ def test_a_study_without_a_grid_is_not_completed_by_the_default_one(checkout, tm
     assert result.returncode == 1 and "mine.yaml: key 'grid' is missing" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_catalogue_lies_beside_the_study_or_else_in_the_repository(checkout, tmp_path):
     study = tmp_path / "mine.yaml"
     study.write_text(yaml.safe_dump(STUDY | {"study": "mine"}))

@@ -28,6 +28,7 @@ def missing(folders: list[Path], tracked: set[str]) -> int:
     return sum((folder / "manifest.json").as_posix() not in tracked for folder in folders)
 
 
+@pytest.mark.slow
 def test_a_fresh_clone_plans_exactly_the_runs_and_analyses_that_are_not_committed(workspace, tracked):
     workspace.add_results()
     config = Config(ROOT / "config/paper.yaml")
@@ -41,6 +42,7 @@ def test_a_fresh_clone_plans_exactly_the_runs_and_analyses_that_are_not_committe
     assert not [rule for rule in planned if rule.startswith("rlhf")]
 
 
+@pytest.mark.slow
 def test_the_quick_study_trains_everything_in_a_fresh_clone_and_fits_ten_minutes_on_two_cores(workspace):
     workspace.add_results()
     quick = Config(ROOT / "config/config.yaml")
@@ -53,6 +55,7 @@ def test_the_quick_study_trains_everything_in_a_fresh_clone_and_fits_ten_minutes
     assert sum(expected_seconds(run.spec) for run in quick.runs) <= 1000
 
 
+@pytest.mark.slow
 def test_a_run_that_another_study_has_is_not_trained_again(make_workspace):
     """Under its own method's name, and only where the settings are the same."""
     blocks = [{"environments": ["frozenlake"], "methods": ["iif"], "seeds": [0, 99]}]
@@ -64,6 +67,7 @@ def test_a_run_that_another_study_has_is_not_trained_again(make_workspace):
     assert workspace.planned("train", study="mine") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rlhf_fast", "rlhf_explain", "rlhf_study"])
 def test_a_study_of_language_models_trains_what_is_not_committed(workspace, tracked, name):
     """Its figures are there already, and detectors are not: neither hides a missing run, nor makes one anew that is
@@ -86,6 +90,7 @@ def test_forceall_plans_the_whole_grid(workspace):
     assert workspace.planned("train", "--forceall", study="paper") == len(Config(ROOT / "config/paper.yaml").runs)
 
 
+@pytest.mark.slow
 def test_the_entry_for_figures_plans_no_training_and_no_analysis(workspace):
     workspace.add_results()
     for arguments in ((), ("--forceall",)):
@@ -103,6 +108,7 @@ def test_lint(entry):
     assert result.returncode == 0 and "good condition" in result.stdout, result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
