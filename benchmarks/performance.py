@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,7 @@ from rl_influence.config import Config, Run, RunSpec
 from rl_influence.evaluation.returns import COPIES, evaluate
 from rl_influence.runs.files import write_atomic
 from rl_influence.runs.progress import duration, evaluations
-from rl_influence.runs.store import MANIFEST, read_manifest
+from rl_influence.runs.store import MANIFEST, load_any, read_manifest
 from rl_influence.runs.training import Clock, Trainer
 
 DOCUMENT = Path("docs/performance.md")
@@ -61,17 +60,15 @@ def cost(config: Config, environment: str) -> Cost:
     made = {folder: read_manifest(folder)["started"] for folder in folders if (folder / MANIFEST).exists()}
     if made:
         newest = max(made, key=made.__getitem__)
-        spec = RunSpec(**read_manifest(newest)["spec"])
-        return Cost(*timing(newest / "timing.csv", evaluations(spec)), made[newest][:10])
+        spec, run = load_any(newest)
+        return Cost(*timing(run.columns, evaluations(spec)), made[newest][:10])
     return measured(next(run.spec for run in config.runs if run.environment == environment and run.method == "ppo"))
 
 
-def timing(path: Path, evaluated: int) -> tuple[float, float]:
-    """Mean CPU seconds of a round's training and of one of so many evaluations in a run's `timing.csv`."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    training = mean(sum(float(row[phase]) for phase in TRAINING) for row in rows[1:])
-    return training, sum(float(row["evaluate_s"]) for row in rows) / evaluated
+def timing(columns: dict[str, list], evaluated: int) -> tuple[float, float]:
+    """Mean CPU seconds of a round's training and of one of so many evaluations, from the columns of a run's timings."""
+    training = mean(map(sum, zip(*(columns[phase][1:] for phase in TRAINING), strict=True)))
+    return training, sum(columns["evaluate_s"]) / evaluated
 
 
 def measured(spec: RunSpec) -> Cost:

@@ -33,11 +33,12 @@ def test_makespan_is_within_a_third_of_the_best_schedule():
     assert makespan([5, 4, 3], 16) == 5
 
 
-def test_seconds_of_a_run_and_of_a_timing_file(tmp_path):
-    (tmp_path / "timing.csv").write_text(
-        "round,sampling_s,influence_s,optimise_s,evaluate_s\n0,0,0,0,3\n1,1,0.5,2,0.25\n2,2,0.5,3,5\n"
+def test_seconds_of_a_run_and_of_its_timings():
+    rounds = [(0, 0, 0, 3), (1, 0.5, 2, 0.25), (2, 0.5, 3, 5)]
+    columns = dict(
+        zip(("sampling_s", "influence_s", "optimise_s", "evaluate_s"), zip(*rounds, strict=True), strict=True)
     )
-    assert timing(tmp_path / "timing.csv", 2) == (4.5, 4.125)
+    assert timing(columns, 2) == (4.5, 4.125)
     run = next(run for run in CONFIG.runs if run.environment == "acrobot")  # 1 round: evaluated before and after it
     assert run_seconds(run, {"acrobot": Cost(10, 3)}, 0.5) == 0.5 + 10 + 2 * 3
 

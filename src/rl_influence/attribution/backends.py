@@ -203,8 +203,9 @@ def _refusal(policy: nn.Module, key: int, reason: str) -> ScoringError:
 BACKENDS = {"jvp": jvp, "ghost": ghost, "per_record": per_record}
 
 
-def choose_backend(name: str) -> Callable[[nn.Module, Objective, Any, Direction], Derivatives]:
-    """A backend by its name."""
+def choose_backend(name: str | None) -> Callable[[nn.Module, Objective, Any, Direction], Derivatives]:
+    """A backend by its name; None: the fastest that any policy has."""
+    name = name or "jvp"
     if name not in BACKENDS:
         raise ScoringError(f"backend {name!r} is unknown; choices: {', '.join(BACKENDS)}")
     return BACKENDS[name]
@@ -235,12 +236,14 @@ def disagreement(
     largest = float(terms.abs().max())
     trained, along = parameters(policy), _flat(direction.values())
     length, together, lengths = float(along.norm()), torch.zeros_like(along), 0.0
-    number = 1 if gradient_of else 4  # formulas are wrong for all records of a module or for none; code may do anything
+    number = 2 if gradient_of else 4  # formulas are for modules that are known; code may do anything
     few = np.random.default_rng(n).choice(n, min(n, number), replace=False)
-    for i in few.tolist():
+    with torch.enable_grad():  # nothing in known modules ties records together, so that theirs share a forward pass
+        shared = evaluated(policy, objective, batch[few]) if gradient_of else None
+    for place, i in enumerate(few.tolist()):
         with torch.enable_grad():
-            (term,) = evaluated(policy, objective, batch[i : i + 1])
-            gradient = _flat(gradient_by(term, [trained[name] for name in direction]))
+            term = evaluated(policy, objective, batch[i : i + 1])[0] if shared is None else shared[place]
+            gradient = _flat(gradient_by(term, [trained[name] for name in direction], keep=shared is not None))
         among, value, alone = float(terms[i]), term.item(), float(gradient @ along)
         own_length = float(gradient.norm())
         together += gradient

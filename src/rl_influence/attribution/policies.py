@@ -40,11 +40,11 @@ def gradients(policy: nn.Module, value: Tensor) -> dict[str, Tensor]:
     return {name: _dense(gradient) for name, gradient in zip(trained, found, strict=True) if gradient is not None}
 
 
-def gradient_by(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Gradient of a scalar by some parameters; zeros for those that it does not reach."""
+def gradient_by(value: Tensor, parameters: list[nn.Parameter], keep: bool = False) -> list[Tensor]:
+    """Gradient of a scalar by some parameters; zeros where it does not reach. `keep`: the graph, for another one."""
     if not value.requires_grad:
         return [torch.zeros_like(parameter) for parameter in parameters]
-    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    found = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=keep)
     return [torch.zeros_like(p) if g is None else _dense(g) for p, g in zip(parameters, found, strict=True)]
 
 
@@ -112,24 +112,16 @@ def as_batch(records: Any, **replaced: Any) -> Any:
     return batch
 
 
-def pairs(records: Any) -> tuple[Tensor, Tensor]:
-    """Observations (n, ...) and actions (n,) or (n, dims) of records, as tensors."""
+def weighted_pairs(records: Any) -> tuple[Tensor, Tensor, Any]:
+    """Observations (n, ...) and actions (n,) or (n, dims) of records, as tensors, and the advantages that they have."""
     held = named(records)
-    observations, actions = (tensor(_held(held, name, records)) for name in ("observations", "actions"))
+    for name in ("observations", "actions", "advantages"):
+        if name not in held:
+            raise ScoringError(f"records: {type(records).__name__} has no {name}, as an array or tensor")
+    observations, actions = tensor(held["observations"]), tensor(held["actions"])
     if len(observations) != len(actions):
         raise ScoringError(f"records have {len(observations)} observations but {len(actions)} actions")
-    return observations, actions
-
-
-def _held(held: dict[str, Any], name: str, records: Any) -> Any:
-    if name not in held:
-        raise ScoringError(f"records: {type(records).__name__} has no {name}, as an array or tensor")
-    return held[name]
-
-
-def advantages_of(records: Any) -> Any:
-    """Advantages (n,) of records."""
-    return _held(named(records), "advantages", records)
+    return observations, actions, held["advantages"]
 
 
 def finite(name: str, values: Any, n: int) -> Tensor:

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from rl_influence.attribution.policies import (
     ScoringError,
-    advantages_of,
     check_policy,
     finite,
     gradients,
-    pairs,
     parameters,
+    weighted_pairs,
 )
 from rl_influence.ppo.networks import is_box, is_discrete
 from rl_influence.ppo.objective import Batch, log_prob, tensor
@@ -43,11 +42,11 @@ class FReturn:
     """
 
     def __init__(self, records: Any):
-        self.observations, self.actions = pairs(records)
+        self.observations, self.actions, advantages = weighted_pairs(records)
         n = len(self.actions)
         if n == 0:
             raise ScoringError("f_return of no records is undefined")
-        weights = finite("advantages", advantages_of(records), n).double().cpu() / n
+        weights = finite("advantages", advantages, n).double().cpu() / n
         # few distinct observations are found where they are integers; then actions, if discrete too, split them further
         self.first = self.group = np.arange(n)
         if (

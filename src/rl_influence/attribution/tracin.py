@@ -148,7 +148,7 @@ def _formulas(policy: Any, target: Target, objective: Any, records: Any) -> Hand
 
 def _checked(objective: Any, backend: str | None) -> Objective:
     """The objective; it and the backend are of their kind."""
-    choose_backend(backend or "jvp")
+    choose_backend(backend)
     if not callable(objective) or isinstance(objective, type):
         raise ScoringError(
             f"objective: a function (policy, batch) -> (n,) is needed, such as ClippedPPO(), not {shown(objective)}"
@@ -194,7 +194,7 @@ def products(
         terms, scores = hand.derivatives(batch, indices, direction)
     else:
         direction, slices = target_gradient(policy, target, chunk_size), chunks(batch, chunk_size)
-        differentiate = choose_backend(backend or "jvp")
+        differentiate = choose_backend(backend)
         parts = [differentiate(policy, objective, batch[chunk], direction) for chunk in slices]
         terms, scores = (torch.cat(part) for part in zip(*parts, strict=True))
         if check and backend == "per_record":  # whose terms are those of records alone

@@ -57,14 +57,17 @@ class Closed(BaseModel):
         return value
 
 
-def _in_percent(cls: type[BaseModel], value: Any, handler: Any) -> Any:
-    """One message for all that is no percentage, with the one that a fraction must have meant."""
-    try:
-        return handler(value)
-    except ValidationError:
-        hint = f"; did you mean {100 * value:g}?" if isinstance(value, float) and 0 < value < 1 else ""
-        chosen = ", or chosen" if cls.__name__ == "SelectionConfig" else ""
-        raise ValueError(f"expected a percentage from 1 to 100{chosen}{hint}") from None
+def _in_percent(expected: str) -> Any:
+    """One message for any other `drop_percent`, with the percentage that a fraction must have meant."""
+
+    def validate(cls: type[BaseModel], value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            hint = f"; did you mean {100 * value:g}?" if isinstance(value, float) and 0 < value < 1 else ""
+            raise ValueError(f"expected {expected}{hint}") from None
+
+    return field_validator("drop_percent", mode="wrap")(validate)
 
 
 class PPOConfig(Closed):
@@ -143,7 +146,7 @@ class EnvironmentConfig(Closed):
     ppo: PPOConfig = Field(default_factory=PPOConfig, description="hyperparameters that differ from the defaults")
     evaluation: EvaluationConfig = Field(description="how test returns are measured")
 
-    _one_message = field_validator("drop_percent", mode="wrap")(_in_percent)
+    _one_message = _in_percent("a percentage from 1 to 100")
 
     @field_validator("kwargs")
     @classmethod
@@ -188,7 +191,7 @@ class SelectionConfig(Closed):
         "parameters as far (L2 norm, within 1 %) as PPO's or IIF's round from there would",
     )
 
-    _one_message = field_validator("drop_percent", mode="wrap")(_in_percent)
+    _one_message = _in_percent("a percentage from 1 to 100, or chosen")
 
     @model_validator(mode="after")
     def _arguments_fit(self) -> SelectionConfig:

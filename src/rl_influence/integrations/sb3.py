@@ -173,7 +173,7 @@ class InfluenceCallback(BaseCallback):
         verbose: int = 0,
     ):
         super().__init__(verbose)
-        choose_backend(backend or "jvp")
+        choose_backend(backend)
         if target is not None:
             check_target(target)
         self.drop_fraction = None if drop_fraction is None else checked_fraction("drop_fraction", drop_fraction)
@@ -233,7 +233,7 @@ class _Filtered(OnPolicyAlgorithm):
         backend: str | None = None,
         **kwargs: Any,
     ):
-        choose_backend(backend or "jvp")
+        choose_backend(backend)
         self.drop_fraction, self.drop_short_minibatch, self.backend = drop_fraction, bool(drop_short_minibatch), backend
         self.influence: Any = None
         self.kept: Any = None

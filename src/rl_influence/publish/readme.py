@@ -75,7 +75,7 @@ def saved(ledger: Ledger) -> str:
 
 def _listed(rows: list[dict]) -> str:
     """Environments with their numbers."""
-    return ", ".join(f"{row['label']} {_percent(row).replace(' [', ' % [')}" for row in rows)
+    return ", ".join(f"{row['label']} {_percent(row, ' %')}" for row in rows)
 
 
 def _papers_measure(ledger: Ledger) -> str:
@@ -128,12 +128,12 @@ def gain(ledger: Ledger) -> str:
     )
 
 
-def _percent(row: dict | None) -> str:
+def _percent(row: dict | None, unit: str = "") -> str:
     """A saving in whole percent with its interval, and the sign of a bound."""
     if row is None:
         return "–"
     value, low, high = (f"{100 * row[name]:z.0f}" for name in ("value", "low", "high"))
-    return f"{BOUNDS.get(row['bound'], '')}{value} [{low}, {high}]"
+    return f"{BOUNDS.get(row['bound'], '')}{value}{unit} [{low}, {high}]"
 
 
 def _step(ledger: Ledger) -> str:

@@ -19,12 +19,12 @@ SECONDS = {
     "acrobot": (0.55, 0.003),
     "highway": (0.34, 0.0014),
     "lunarlander": (0.28, 0.0022),
-    "lunarlander_adam": (0.18, 0.0016),
-    "bipedalwalker": (0.41, 0.056),
+    "lunarlander_adam": (0.2, 0.013),
+    "bipedalwalker": (0.3, 0.059),
     "pong": (25.98, 0.83),
 }
 UNKNOWN = (0.5, 0.004)
-START_UP_S = 1.3  # of a run's process
+START_UP_S = 1.5  # of a run's process
 
 
 class Progress:
