@@ -149,14 +149,17 @@ def workshop() -> Iterator[Workshop]:
 
 
 def kill_runs(environment: str, kills: int, seed: int, *, turn_clock: bool = False) -> Tally:
-    """Kills runs at random moments and starts them again, until `kills` have hit and every run has ended."""
+    """Kills runs at random moments and starts them again, until `kills` have hit and every run has ended.
+
+    Both ways of killing take turns: which of random ones hit would be the machine's choice, and it might be one alone.
+    """
     rng, tally = np.random.default_rng(seed), Tally()
     with workshop() as shop:
         while tally.faults < kills:
             run = shop.run(environment)
             _, seconds = shop.undisturbed(run)
             while tally.faults < kills:
-                kill = signal.Signals(rng.choice([signal.SIGKILL, signal.SIGTERM]))
+                kill = (signal.SIGKILL, signal.SIGTERM)[tally.faults % 2]
                 clock_seed = int(rng.integers(2**31)) if turn_clock else None
                 in_write = bool(rng.integers(3) == 0)
                 if not run.killed(kill, rng.uniform(0, seconds), in_write=in_write, clock_seed=clock_seed):

@@ -12,9 +12,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-STUDY = {
+STUDY = {  # runs long enough to save a state in their midst (every 5 s): at their end a signal may come too late
     "study": "faults",
-    "grid": [{"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0], "rounds": 12}],
+    "grid": [{"environments": ["frozenlake"], "methods": ["ppo", "iif_p50"], "seeds": [0], "rounds": 80}],
     "figures": [],
     "tables": ["efficiency"],
 }
