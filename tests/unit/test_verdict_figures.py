@@ -56,7 +56,7 @@ def one_claim(outcomes: dict[str, list[tuple[str, str, str]]], **columns) -> dic
     rows = [(e, *check) for e, checks in outcomes.items() for check in checks]
     checks = pd.DataFrame(rows, columns=["environment", "case", "role", "outcome"])
     values = {"claim": 1, "n": 3, "value": 0.1, "low": 0.0, "high": 0.2, "threshold": 0, "margin": 0.05}
-    checks = checks.assign(**values | {"claimed": "above"} | columns)
+    checks = checks.assign(**values | {"claimed": "above", "missing": ""} | columns)
     return {
         "claims": pd.DataFrame([{"claim": 1, "title": "It works", "verdict": "partly"}]),
         "claims_checks": checks,
@@ -73,6 +73,7 @@ def one_claim(outcomes: dict[str, list[tuple[str, str, str]]], **columns) -> dic
         ([("", "decides", "undecided"), ("", "requires", "not run")], [("?", fig_claims.GREY)]),
         ([("", "decides", "incomplete")], [("…", fig_claims.GREY)]),
         ([("", "decides", "not applicable")], [("n/a", fig_claims.GREY)]),
+        ([("", "decides", "not run")], [("–", fig_claims.GREY)]),
         ([("H1", "decides", "holds"), ("H2", "decides", "holds")], [("✓", fig_claims.BLUE)] * 2),
         ([("H2", "decides", "fails"), ("H1", "decides", "holds")], [("✗", "#d55e00"), ("✓", fig_claims.BLUE)]),
         ([("H1", "decides", "holds"), ("H2", "decides", "fails")], [("✓", fig_claims.BLUE), ("✗", "#d55e00")]),
@@ -87,7 +88,8 @@ def test_a_cell_says_how_an_environment_counts(made, checks, marks):
 
 
 def test_the_signs_are_those_of_all_pages_and_are_explained(made, drawn):
-    assert {status: sign for status, (sign, _, _) in fig_claims.SIGNS.items()} | {"": ""} == ledger.MARKS
+    signs = {status: sign for status, (sign, _, _) in fig_claims.SIGNS.items()}
+    assert signs | {"": ""} == ledger.MARKS | {"absent": "–"}
     (text,) = drawn["fig_claims"].texts
     words = text.get_text().replace("\n", " ")
     for sign, _, meaning in fig_claims.SIGNS.values():

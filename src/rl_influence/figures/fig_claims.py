@@ -1,8 +1,8 @@
 """Every claim of the paper and the controls of them, by environment: ✓ all of its checks hold there; (✓) those that
-decide; ✗ fails; ? these seeds cannot tell; … runs are missing; n/a not applicable. Where a claim has several cases,
-a cell has a sign for each, in the order of the claim's checks. Right: the numbers that decide, minus their
-threshold, with their intervals over seeds, in units of the margin within which there is no effect (grey); right of 0
-lies what the claim says. Full arrows lie beyond the panel. Checks whose threshold is a size of its own have no
+decide; ✗ fails; ? these seeds cannot tell; … runs are missing; – not in this study; n/a not applicable. Where a claim
+has several cases, a cell has a sign for each, in the order of the claim's checks. Right: the numbers that decide, minus
+their threshold, with their intervals over seeds, in units of the margin within which there is no effect (grey); right
+of 0 lies what the claim says. Full arrows lie beyond the panel. Checks whose threshold is a size of its own have no
 margin and are not in it. The rules were fixed beforehand (``config/claims.yaml``); the numbers themselves and the
 paper's stand in the table of claims.
 """
@@ -31,6 +31,7 @@ SIGNS = {  # status of a case -> sign, colour, what it says; the signs are those
     "fails": ("\u2717", style.NEGATIVE, "fails"),
     "undecided": ("?", GREY, "undecided with all runs there"),
     "open": ("\u2026", GREY, "runs are missing"),
+    "absent": ("\u2013", GREY, "not in this study"),
     "not applicable": ("n/a", GREY, "not applicable"),
 }
 OUTCOMES = {"holds": BLUE, "fails": style.NEGATIVE}
@@ -100,7 +101,9 @@ def _write_signs(axis: Axes, row: int, x: float, checks: pd.DataFrame) -> list[s
     """A sign for each case, below each other in the order of the claim's checks; returns what the cases are called."""
     cases = list(checks.groupby(["environment", "case"], sort=False, dropna=False))
     for number, (_, case) in enumerate(cases):
-        sign, color, _ = SIGNS[case_status(case.groupby("role")["outcome"].apply(list).to_dict())]
+        absent = case["outcome"].eq("not run").all() and case["missing"].fillna("").eq("").all()
+        status = "absent" if absent else case_status(case.groupby("role")["outcome"].apply(list).to_dict())
+        sign, color, _ = SIGNS[status]
         y = row + 0.5 + 0.44 * (number - (len(cases) - 1) / 2)
         axis.text(x, y, sign, color=color, ha="center", va="center", fontsize=SIGN)
     return [case for (_, case), _ in cases]

@@ -44,7 +44,7 @@ FILTERS = {  # (column, value) -> words; columns that say nothing to a reader ar
     ("arm", "all"): "all records",
     **{("third", third): f"{third} third of the rounds" for third in ("first", "middle", "last")},
 }
-MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "incomplete": "\u2026", "not applicable": "\u2013"}
+MARKS = {"holds": "\u2713", "fails": "\u2717", "undecided": "?", "incomplete": "\u2026", "not applicable": "n/a"}
 SILENT = ("environment", "source", "round", "neighbours")
 TUNED = {"ppo_tuned": "PPO, tuned rate", "iif_tuned": "IIF, tuned rate", "random_tuned": "Random, tuned rate"}
 
