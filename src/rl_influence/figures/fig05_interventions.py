@@ -30,7 +30,7 @@ ARMS = {  # arm -> place, colour
     "negative_p": (3.7, WORST),
     "random_p": (4.6, CHANCE),
 }
-TICKS = {0.0: "none", 1.85: "all negative", 4.15: "most negative p"}
+TICKS = {0.0: "none", 1.85: "all\nnegative", 4.15: "most\nnegative p"}
 MARKERS = {"all": "o", "random": "X", "random_p": "X"}  # minus what
 RISEN = 0.9
 
