@@ -22,25 +22,6 @@ from .models import FEWEST_SEEDS, CheckConfig, ClaimConfig, Claims
 from .samples import APART, Context, Needs, Sample, located, needs, sample
 from .verdicts import Verdict, conclude, is_undefined, judge
 
-CLAIM_COLUMNS = ["claim", "control_of", "title", "statement", "source", "verdict", "settled", "floor", "ceiling"]
-CLAIM_COLUMNS += [
-    "reason",
-    "rule",
-    "cases",
-    "full",
-    "part",
-    "fails",
-    "undecided",
-    "open",
-    "not_applicable",
-    "missing",
-    "absent",
-]
-CLAIM_COLUMNS += ["reproducible"]
-CHECK_COLUMNS = ["claim", "environment", "case", "role", "check", "quantity", "value", "low", "high", "confidence"]
-CHECK_COLUMNS += ["surely_above", "surely_below", "sd", "n", "expected", "planned", "unreached", "bound", "unit"]
-CHECK_COLUMNS += ["claimed", "threshold", "margin", "null", "outcome", "reason", "missing", "paper", "paper_value"]
-CHECK_COLUMNS += ["predicted_low", "predicted_high", "paper_inside", "reproducible"]
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
 
 
@@ -96,10 +77,7 @@ def evaluate(
         listed += [(outcome.check.role, outcome) for outcome in outcomes]
         rows += [_check_row(claim, role, outcome, context, reported) for role, outcome in listed]
         verdicts.append(_claim_row(claim, outcomes, [outcome for role, outcome in listed if role != "beside"]))
-    return {
-        "claims": pd.DataFrame(verdicts, columns=CLAIM_COLUMNS),
-        "claims_checks": pd.DataFrame(rows, columns=CHECK_COLUMNS),
-    }
+    return {"claims": pd.DataFrame(verdicts), "claims_checks": pd.DataFrame(rows)}
 
 
 def confidence_of(claims: Claims, study: str) -> float:
