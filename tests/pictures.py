@@ -30,10 +30,12 @@ def assert_legible(figure: Figure) -> None:
     renderer, page = figure.canvas.get_renderer(), figure.bbox
     texts = texts_of(figure)
     assert texts
-    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+    with style.context():
+        boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+        panels = [("axes", axis.get_tightbbox(renderer)) for axis in figure.axes]
     for text in texts:
         assert text.get_fontsize() >= style.SMALL, f"{text.get_text()!r} is written in {text.get_fontsize()} points"
-    for what, box in [*boxes, *(("axes", axis.get_tightbbox(renderer)) for axis in figure.axes)]:
+    for what, box in [*boxes, *panels]:
         assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1, f"{what!r} is cut off"
     for i, (what, box) in enumerate(boxes):
         for other_what, other in boxes[i + 1 :]:

@@ -51,6 +51,9 @@ OF_CURVES = [
 ]
 IIF, PPO, RANDOM = (style.STYLES[name][0] for name in ("iif", "ppo", "random"))
 
+ROOT = Path(__file__).parents[2]
+COMMITTED = {name: Config(ROOT / f"config/{name}.yaml") for name in ("paper", "confirm")}
+
 
 def files_of(name, root):
     """The tables that a figure reads, and the list of runs: name -> file."""
@@ -538,3 +541,14 @@ def test_the_level_of_a_study_that_is_looked_at_twice_is_said():
     }
     figure = figures.make("returns", tables, Config({"study": "confirm", "grid": grid}, CATALOGUE))
     assert figure.notes.startswith(f"Intervals are {100 * levels['confirm']:.3g} % ones.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("study", "name"), [(s, name) for s, c in COMMITTED.items() for name in c.study_config.figures]
+)
+def test_committed_figures_are_legible(study, name):
+    paths = {table: ROOT / f"results/{study}/tables/{table}.csv" for table in figures.FIGURES[name].reads}
+    tables = {table: pd.read_csv(path, keep_default_na=False, na_values=[""]) for table, path in paths.items()}
+    figure = figures.make(name, tables, COMMITTED[study])
+    assert_legible(figure)

@@ -96,6 +96,16 @@ def test_two_seeds_have_no_interval(tmp_path):
     assert bars == {"#000000", "#0b55a5"}  # of PPO's and IIF's three, none of random's two
 
 
+def test_single_seeds_are_not_drawn_beside_means(tmp_path):
+    lone = {"environments": ["minigrid"], "methods": ["ppo", "iif_p12_5"], "seeds": [0], "rounds": 20}
+    arguments = {"curve": lambda run: np.linspace(0, 1, 21), "step": lambda run: np.full(20, 0.1)}
+    for blocks, drawn in (((BLOCK, lone), ["FrozenLake", ""]), ((lone,), ["MiniGrid", ""])):
+        config, root = study(*blocks), tmp_path / drawn[0]
+        write_synthetic_study(root, config, **arguments)
+        tables = make_tables(load_study(config, root), reported=load_reported(CATALOGUE))
+        assert [axis.get_title() for axis in figures.make("fig_step_size", tables, config).axes] == drawn
+
+
 def test_without_diagnostics_there_is_nothing_to_draw(tmp_path):
     config = study(BLOCK)
     write_synthetic_study(tmp_path, config, curve=curve)

@@ -38,6 +38,8 @@ def draw(tables: dict, config: Config) -> Figure:
     drawn = [e for e in environments_of(config) if e in counts and counts[e] > 1]
     if not drawn:
         raise style.Nothing("no environment has the diagnostics of two methods")
+    enough = [e for e in drawn if panels.rows_of(table, (e,))["n"].max() >= FEWEST]
+    drawn = enough or drawn  # one seed's points beside others' means would be taken for means
     figure, axes = style.grid(len(drawn), (1.5, 1.2))
     for environment, pair in zip(drawn, axes, strict=True):
         own = panels.rows_of(table, (environment,))
