@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rl_influence.config import Config
 
 from .curves import KEY, StudyCurves, paper_id, reference_method
 from .first_passage import rise
-from .groups import Rounds, by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
+from .groups import by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
 from .reported import Reported
 from .statistics import (
     columns_of,
     final_return,
-    interquartile_mean,
     mean_columns,
     mean_training_return,
     minimum_detectable_effect,
-    paired_differences,
     probability_of_improvement,
     t_quantile,
 )
@@ -62,7 +61,7 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
                 "expected": expected,
                 "round": own[0]["round"][-1] if own else np.nan,
                 **mean_columns("final_return", final),
-                "iqm": float(interquartile_mean(final)) if final else np.nan,
+                "iqm": float(stats.trim_mean(final, 0.25)) if final else np.nan,
                 **mean_columns("mean_training_return", [mean_training_return(run["test_return"]) for run in own]),
             }
         )
@@ -97,17 +96,13 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
     rows = []
     runs, reference = rounds_by_run(study), reference_method(study.config)
     for environment, method, expected in compared(study):
-        own = by_seed(runs, environment, method)
-        standard = by_seed(runs, environment, reference)
-        final = {"own": _final(own), "standard": _final(standard)}
-        gains = paired_differences(final["standard"], final["own"]).differences
-        training = []
-        for seed in gains.index:
-            both = own[seed]["test_return"], standard[seed]["test_return"]
-            means = [mean_training_return(returns[: min(map(len, both))]) for returns in both]
-            training.append(means[0] - means[1])
+        own, standard = (by_seed(runs, environment, name) for name in (method, reference))
+        seeds = sorted(own.keys() & standard.keys())
+        pairs = [(own[seed]["test_return"], standard[seed]["test_return"]) for seed in seeds]
+        finals = np.array([[final_return(returns) for returns in both] for both in pairs]).reshape(-1, 2)
+        gains = finals[:, 0] - finals[:, 1]
+        training = [[mean_training_return(returns[: min(map(len, both))]) for returns in both] for both in pairs]
         paper = reported.table_4.get(environment, {}).get(paper_id(study.config, environment, method), (np.nan, np.nan))
-        seeds = list(gains.index)
         rows.append(
             {
                 "environment": environment,
@@ -117,11 +112,9 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
                 "round": own[seeds[0]]["round"][-1] if seeds else np.nan,
                 "reference_round": standard[seeds[0]]["round"][-1] if seeds else np.nan,
                 **mean_columns("gain", gains),
-                "probability_of_improvement": probability_of_improvement(
-                    final["own"].loc[seeds], final["standard"].loc[seeds]
-                ),
-                "detectable_gain": minimum_detectable_effect(len(gains), gains.std(ddof=1)) if seeds else np.nan,
-                **mean_columns("training_gain", training),
+                "probability_of_improvement": probability_of_improvement(*finals.T),
+                "detectable_gain": minimum_detectable_effect(len(gains), mean_columns("gain", gains)["gain_sd"]),
+                **mean_columns("training_gain", [a - b for a, b in training]),
                 "paper_gain_low": paper[0],
                 "paper_gain_high": paper[1],
             }
@@ -133,7 +126,3 @@ def table_4(gains: pd.DataFrame, config: Config) -> pd.DataFrame:
     """Table 4: the t interval of the final gain of IIF at each environment's p."""
     columns = ["environment", "method", "n", "expected", "gain", "gain_low", "gain_high", "detectable_gain"]
     return chosen_rows(gains, config)[[*columns, "paper_gain_low", "paper_gain_high"]]
-
-
-def _final(runs: dict[int, Rounds]) -> pd.Series:
-    return pd.Series({seed: final_return(run["test_return"]) for seed, run in runs.items()}, dtype=float)

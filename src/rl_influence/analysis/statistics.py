@@ -28,27 +28,6 @@ class Interval(NamedTuple):
     n: int
 
 
-class Paired(NamedTuple):
-    """Differences method - reference by seed, and the seeds that only one of them has."""
-
-    differences: pd.Series
-    unpaired: tuple
-
-
-def paired_differences(reference: pd.Series, method: pd.Series) -> Paired:
-    """Method minus reference for each seed that both have; the index of both series is the seed.
-
-    Raises:
-        ValueError: for a repeated seed.
-    """
-    for name, series in (("reference", reference), ("method", method)):
-        if not series.index.is_unique:
-            raise ValueError(f"{name}: seed {series.index[series.index.duplicated()][0]} is repeated")
-    seeds = reference.index.intersection(method.index).sort_values()
-    unpaired = tuple(reference.index.symmetric_difference(method.index).sort_values())
-    return Paired(method.loc[seeds] - reference.loc[seeds], unpaired)
-
-
 @contextmanager
 def level(confidence: float) -> Iterator[None]:
     """Every t interval that is made inside has this level: that of a study which is looked at more than once."""
@@ -87,10 +66,10 @@ def welch_interval(strata: Sequence[np.ndarray], confidence: float | None = None
     return Interval(mean, float(mean - half), float(mean + half), sum(map(len, strata)))
 
 
-def percentiles(resampled, axis: int = 0) -> np.ndarray:
-    """Both ends of the percentile interval of resampled values, at the level of `level`."""
+def percentiles(resampled) -> np.ndarray:
+    """Both ends of the percentile interval of resampled values (along the first axis), at the level of `level`."""
     tail = (1 - _level.get()) / 2
-    return np.quantile(resampled, [tail, 1 - tail], axis=axis)
+    return np.quantile(resampled, [tail, 1 - tail], axis=0)
 
 
 def columns_of(name: str) -> list[str]:
@@ -117,11 +96,6 @@ def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]
             row |= mean_columns(measure, group[measure].dropna())
         found.append(row)
     return pd.DataFrame(found)
-
-
-def interquartile_mean(values, axis: int = -1):
-    """Mean of the middle half: floor(n / 4) values are cut at each end (so nothing is cut for n < 4)."""
-    return stats.trim_mean(_sample(values, dimensions=None), 0.25, axis=axis)
 
 
 def probability_of_improvement(method, reference) -> float:
@@ -159,14 +133,11 @@ def _evaluated(returns) -> tuple[np.ndarray, np.ndarray]:
     return curve, rounds
 
 
-def prediction_interval(values, repeats: int, confidence: float = 0.95) -> Interval:
-    """Where the mean of `repeats` new seeds would lie, given these; nan for n < 2."""
-    values = _sample(values)
-    n = len(values)
-    if n < 2:
-        return Interval(float(values.mean()) if n else np.nan, np.nan, np.nan, n)
-    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) * np.sqrt(1 / n + 1 / repeats)
-    return Interval(float(values.mean()), float(values.mean() - half), float(values.mean() + half), n)
+def prediction_interval(values, repeats: int) -> Interval:
+    """Where the mean of `repeats` new seeds would lie, given these, with 95 %; nan for n < 2."""
+    mean, low, high, n = t_interval(values, 0.95)
+    wider = np.sqrt(1 + n / repeats)
+    return Interval(mean, mean - (mean - low) * wider, mean + (high - mean) * wider, n)
 
 
 def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
@@ -216,35 +187,18 @@ def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confi
     return float(optimize.brentq(shortfall, 0, high, xtol=1e-10) * sd / np.sqrt(n))
 
 
-def spearman(x, y) -> tuple[float, int]:
-    """Rank correlation and its n (points without nan). rho is nan wherever `why_undefined` gives a reason."""
-    x, y = _points(x, y)
-    n = int((~np.isnan(x) & ~np.isnan(y)).sum())
-    return (np.nan if why_undefined(x, y) else float(stats.spearmanr(x, y).statistic)), n
-
-
-def why_undefined(x, y) -> str:
-    """Why there is no rank correlation of x and y; empty if there is one."""
-    x, y = _points(x, y)
-    nans = int((np.isnan(x) | np.isnan(y)).sum())
-    if nans:
-        return f"{nans} of {len(x)} points are nan"
-    if len(x) < 3:
-        return f"{len(x)} points, at least 3 are needed"
-    constant = [name for name, values in (("x", x), ("y", y)) if (values == values[0]).all()]
-    return f"{' and '.join(constant)} constant" if constant else ""
-
-
-def _points(x, y) -> tuple[np.ndarray, np.ndarray]:
+def spearman(x, y) -> float:
+    """Rank correlation; nan for fewer than three points, a nan among them, or where one side is constant."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"x and y: shapes {x.shape} and {y.shape}; expected two equally long lists")
-    return x, y
+    defined = len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0
+    return float(stats.spearmanr(x, y).statistic) if defined else np.nan
 
 
-def _sample(values, dimensions: int | None = 1) -> np.ndarray:
+def _sample(values) -> np.ndarray:
     values = np.asarray(values, dtype=float)
-    if dimensions and values.ndim != dimensions:
+    if values.ndim != 1:
         raise ValueError(f"values: shape {values.shape}; expected one value per seed")
     if not np.isfinite(values).all():
         raise ValueError(f"values: {int((~np.isfinite(values)).sum())} of {values.size} are not finite")
