@@ -25,7 +25,7 @@ from rl_influence.runs.provenance import fingerprint as run_fingerprint
 from rl_influence.runs.store import Found, Status
 
 from .claims import level_of
-from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind, versions
+from .curves import KEY, VERSIONS, environments_of, made_by, methods_of, provenance, runs_behind
 from .registry import ANALYSES, ANALYSIS_OF, LISTS, MANIFEST, find_analysis, fingerprint, load
 from .statistics import level
 from .tables import write_table
@@ -48,9 +48,8 @@ def run_analysis(
         trained: the run's own folder; that its final weights differ from those of the snapshots is logged.
 
     Raises:
-        TrainingError: if a loss stops being finite.
-        ResultError: for a damaged snapshot.
-        OSError: if a file cannot be written.
+        TrainingError, ResultError, OSError: if a loss stops being finite, a snapshot is damaged, or a file cannot be
+            written.
     """
     from rl_influence.runs import snapshots  # loading a study's tables needs neither this nor torch
     from rl_influence.runs.training import one_thread, take_snapshots
@@ -86,16 +85,10 @@ def run_analysis(
 
 @dataclass(frozen=True)
 class StudyAnalyses:
-    """All analyses of a study.
+    """All analyses of a study."""
 
-    Attributes:
-        tables: every table of every analysis that the study asks for, over all of its runs; environment, method and
-            seed are its first columns, in the study's order.
-        missing: what there is of the expected analyses that are in no table.
-    """
-
-    tables: dict[str, pd.DataFrame]
-    missing: tuple[Found, ...]
+    tables: dict[str, pd.DataFrame]  # over all runs, in the study's order; the first columns are `KEY`
+    missing: tuple[Found, ...]  # what there is of the expected analyses that are in no table
 
 
 def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
@@ -104,12 +97,11 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
 
     A summary with n, the number of seeds behind a row, also has expected, the number that the study asks for.
     """
-    environments, methods = environments_of(config), methods_of(config)
+    orders = list(ANALYSES), environments_of(config), methods_of(config)
 
     def place(analysis: Analysis) -> tuple:
-        run = analysis.run
-        where = environments.index(run.environment), methods.index(run.method), run.seed
-        return list(ANALYSES).index(analysis.name), *where
+        names = analysis.name, analysis.run.environment, analysis.run.method
+        return *(order.index(name) for order, name in zip(orders, names, strict=True)), analysis.run.seed
 
     asked = dict.fromkeys(analysis.name for analysis in config.analyses)
     parts = {table: [] for name in asked for table in ANALYSES[name].tables}
@@ -119,14 +111,15 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
         key = {"environment": run.environment, "method": run.method, "seed": run.seed}
         row = {"analysis": analysis.name, **key, "rounds": len(analysis.rounds), "fingerprint": fingerprint(analysis)}
         row |= dict.fromkeys(("reason", "code", *VERSIONS), "")
-        tables = _tables(Path(root) / one.folder, analysis) if one.status is Status.WHOLE else None
-        if tables is None:
+        if one.status is Status.WHOLE:
+            for name in ANALYSES[analysis.name].tables:
+                path = Path(root) / one.folder / f"{name}.csv"
+                table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+                parts[name].append(pd.concat([pd.DataFrame(key, index=table.index), table], axis=1))
+            row |= made_by(one.result)
+        else:
             row["reason"] = one.reason
             missing.append(one)
-        else:
-            for name, table in tables.items():
-                parts[name].append(pd.concat([pd.DataFrame(key, index=table.index), table], axis=1))
-            row |= {"code": str(one.result.get("code_fingerprint", ""))[:12]} | versions(one.result)
         rows.append(row)
     found = {}
     for name, frames in parts.items():
@@ -157,13 +150,10 @@ def source(tables: Iterable[str], folder: str | Path, study: str) -> str:
     names = list(dict.fromkeys(ANALYSIS_OF[table] for table in tables if table in ANALYSIS_OF))
     if not names:
         return text
-    path = Path(folder) / f"{LISTS[0]}.csv"
-    listed = pd.read_csv(path)
+    listed = pd.read_csv(Path(folder) / f"{LISTS[0]}.csv")
     for name in names:
-        mine = listed[listed["analysis"] == name]
-        there = sorted(mine.loc[mine["reason"].isna(), "fingerprint"])
-        digest = hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
-        text += f"; {name} of {len(there)} of {len(mine)} runs, digest of its fingerprints {digest}"
+        there, expected, digest = provenance(listed[listed["analysis"] == name])
+        text += f"; {name} of {there} of {expected} runs, digest of its fingerprints {digest}"
     return f"{text}; see results/{study}/tables/{LISTS[0]}.csv"
 
 
@@ -174,12 +164,6 @@ def _with_expected(summary: pd.DataFrame, name: str, config: Config) -> pd.DataF
     counts = [asked.count(key) for key in zip(summary["environment"], summary["method"], strict=True)]
     summary.insert(summary.columns.get_loc("n") + 1, "expected", counts)
     return summary
-
-
-def _tables(folder: Path, analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """An analysis' tables, whose checksums agree."""
-    names = ANALYSES[analysis.name].tables
-    return {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""]) for name in names}
 
 
 @contextmanager
