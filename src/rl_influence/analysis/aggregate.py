@@ -10,32 +10,16 @@ interval of a mean covers 92 % (without the difference 89 %). Environments with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import (
-    StudyCurves,
-    adam_variants,
-    chosen_iif,
-    compared_environments,
-    random_methods,
-    reference_method,
-)
-from .first_passage import rise, saved
+from .curves import StudyCurves, adam_variants, chosen_iif, compared_environments, random_methods, reference_method
+from .first_passage import Curves, rises, saved
 from .groups import compared, returns_by_run
-from .statistics import (
-    mean_training_return,
-    percentiles,
-    probability_of_improvement,
-    t_interval,
-    welch_interval,
-)
+from .statistics import mean_training_return, percentiles, probability_of_improvement, t_interval, welch_interval
 
-Curves = Mapping[tuple[str, str, int], np.ndarray]  # (environment, method, seed) -> (K + 1,) test returns
 SHARES = np.linspace(0, 1, 51)  # of a run's rounds
 FEWEST = 3
 RESAMPLES = 2000
@@ -101,12 +85,12 @@ def improvement(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
     for role in _roles(config)[1:]:
         strata = []
         for environment in _environments(config):
-            method = _method(role, environment, config)
+            method = chosen_iif(config, environment) if role == "chosen" else role
             both = saved(passages, environment, method, reference)
             savings = both.groupby("seed")["saved"].mean().to_numpy()
             if not len(savings) or (environment, method) not in expected:
                 continue
-            sides = (_of(curves, environment, name) for name in (method, reference))
+            sides = (_of(curves, environment, name, config) for name in (role, reference))
             scores = [np.array([mean_training_return(curve) for curve in side]) for side in sides]
             mean, low, high, n = t_interval(savings, most=1.0)
             counts = (n, expected[environment, method], mean, low, high, both["never"].mean())
@@ -133,29 +117,23 @@ def _over_environments(strata: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) 
 
 def _roles(config: Config) -> list[str]:
     """Standard PPO, IIF at each environment's own p, and random dropping if the study has it."""
-    random = random_methods(config)
-    return [reference_method(config), "chosen", *random[:1]]
-
-
-def _method(role: str, environment: str, config: Config) -> str | None:
-    return chosen_iif(config, environment) if role == "chosen" else role
+    return [reference_method(config), "chosen", *random_methods(config)[:1]]
 
 
 def _environments(config: Config) -> list[str]:
     return [name for name in compared_environments(config) if name not in adam_variants(config)]
 
 
-def _of(curves: Curves, environment: str, method: str | None) -> list[np.ndarray]:
+def _of(curves: Curves, environment: str, role: str, config: Config) -> list[np.ndarray]:
+    method = chosen_iif(config, environment) if role == "chosen" else role
     return [curve for (e, m, _), curve in curves.items() if (e, m) == (environment, method)]
 
 
 def _curves_of(curves: Curves, config: Config, role: str) -> dict[str, np.ndarray]:
     """environment -> (seeds, len(SHARES)) normalised returns of a method, where it has enough seeds and PPO rises."""
-    found = {}
+    found, ways = {}, rises(curves, reference_method(config))
     for environment in _environments(config):
-        standard = _of(curves, environment, reference_method(config))
-        own = _of(curves, environment, _method(role, environment, config))
-        start, top = rise(standard) if standard else (0.0, 0.0)
+        own, (start, top) = _of(curves, environment, role, config), ways.get(environment, (0.0, 0.0))
         if len(own) >= FEWEST and top > start:
             found[environment] = (np.array([_at_shares(curve) for curve in own]) - start) / (top - start)
     return found

@@ -6,6 +6,7 @@ in the public code, train without clipping the gradient's norm. `controls` takes
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -115,19 +116,17 @@ def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]])
         standard PPO: its levels, its rounds), mean_training_return and final_return (differences). unreached counts the
         levels that the first (for rounds_saved: either) never reaches, over all seeds.
     """
-    config, curves = study.config, returns_by_run(study)
+    config, curves, grid, rows = study.config, returns_by_run(study), defaultdict(set), []
     passages = rounds_to(curves, reference_method(config)).set_index(KEY)
-    grid: dict[tuple[str, str], set[int]] = {}
     for run in config.runs:
-        grid.setdefault((run.environment, run.method), set()).add(run.seed)
-    rows = []
+        grid[run.environment, run.method].add(run.seed)
     for environment in environments_of(config):
         if environment in adam_variants(config):
             continue
         for effect, label, *roles in contrasts:
             method, minus = (method_of(config, environment, role) for role in roles)
-            expected = grid.get((environment, method), set()) & grid.get((environment, minus), set())
-            found: dict[str, list[tuple[float, int]]] = {quantity: [] for quantity in QUANTITIES}
+            expected = grid[environment, method] & grid[environment, minus]
+            found = {quantity: [] for quantity in QUANTITIES}
             for seed in sorted(expected):
                 keys = [(environment, name, seed) for name in (method, minus)]
                 if all(key in curves for key in keys):
@@ -149,10 +148,8 @@ def _compared(own: tuple, other: tuple, curves: Mapping, passages: pd.DataFrame)
     for measure in (mean_training_return, final_return):
         found[measure.__name__] = (measure(pair[0]) - measure(pair[1]), 0)
     if own in passages.index:
-        a, b = passages.loc[[own]], passages.loc[[other]]
-        arrays = a["rounds"], b["rounds"], a["reached"], b["reached"]
-        reached = a["reached"].to_numpy() & b["reached"].to_numpy()
-        found["rounds_saved"] = (float(saving(*(x.to_numpy() for x in arrays))[0].mean()), int((~reached).sum()))
+        arrays = [passages.loc[[key], name].to_numpy() for name in ("rounds", "reached") for key in (own, other)]
+        found["rounds_saved"] = (float(saving(*arrays)[0].mean()), int((~(arrays[2] & arrays[3])).sum()))
     return found
 
 

@@ -98,6 +98,13 @@ def made_by(manifest: dict) -> dict[str, str]:
     return {"code": str(manifest.get("code_fingerprint", ""))[:12]} | {n: str(packages.get(n, "")) for n in VERSIONS}
 
 
+def rows_of(table: pd.DataFrame, key: tuple) -> pd.DataFrame:
+    """The rows of an environment, of one with a method, or of both with a seed."""
+    for name, value in zip(KEY, key, strict=False):
+        table = table[table[name] == value]
+    return table
+
+
 # Which method is which, from what methods do (an id is an opaque name).
 
 

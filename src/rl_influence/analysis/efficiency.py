@@ -10,7 +10,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, paper_id, reference_method
+from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, paper_id, reference_method, rows_of
 from .first_passage import FRACTIONS, saved
 from .groups import chosen_rows, compared, pairs, paper_columns
 from .reported import Reported
@@ -75,12 +75,11 @@ def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, 
     """
     rows = []
     for environment, method, expected in compared(study):
-        mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
-        mine = mine[mine["levels"] > 0]
+        mine = rows_of(per_seed[per_seed["levels"] > 0], (environment, method))
         source, paper = reported.efficiency(environment, paper_id(study.config, environment, method))
         unreached = int((~mine["peak_reached"]).sum())
         peaks = mine["se_peak"] if 2 * unreached <= len(mine) else []
-        null = nulls.loc[(nulls["environment"] == environment) & (nulls["metric"] == "se_ave"), "mean"]
+        null = rows_of(nulls[nulls["metric"] == "se_ave"], (environment,))["mean"]
         rows.append(
             {
                 "environment": environment,

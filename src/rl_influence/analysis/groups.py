@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,13 @@ def rounds_by_run(study: StudyCurves) -> dict[tuple[str, str, int], Rounds]:
 def expected_seeds(study: StudyCurves) -> dict[tuple[str, str], int]:
     """(environment, method) -> number of seeds in the grid, in the study's order."""
     return study.runs.groupby(["environment", "method"], observed=True).size().to_dict()
+
+
+def with_expected(table: pd.DataFrame, seeds: Mapping[tuple[str, str], int]) -> pd.DataFrame:
+    """The table with `expected`, the seeds that the study asks for, after n."""
+    expected = [seeds[pair] for pair in zip(table["environment"], table["method"], strict=True)]
+    table.insert(table.columns.get_loc("n") + 1, "expected", expected)
+    return table
 
 
 def compared(study: StudyCurves) -> Iterator[tuple[str, str, int]]:

@@ -9,7 +9,7 @@ from scipy import stats
 from rl_influence.config import Config
 
 from .curves import KEY, StudyCurves, paper_id, reference_method
-from .first_passage import rise
+from .first_passage import rises
 from .groups import by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
 from .reported import Reported
 from .statistics import (
@@ -48,8 +48,7 @@ def curves_summary(study: StudyCurves) -> pd.DataFrame:
 
 def final_returns(study: StudyCurves) -> pd.DataFrame:
     """Final return (mean of the last tenth of the rounds) and mean training return, per method."""
-    rows = []
-    runs = rounds_by_run(study)
+    rows, runs = [], rounds_by_run(study)
     for (environment, method), expected in expected_seeds(study).items():
         own = list(by_seed(runs, environment, method).values())
         final = [final_return(run["test_return"]) for run in own]
@@ -74,14 +73,10 @@ def returns_per_seed(study: StudyCurves) -> pd.DataFrame:
     ppo_rise is the same for all runs of an environment: the way from standard PPO's untrained return to the highest
     point of its mean curve; empty without standard PPO.
     """
-    curves, reference = returns_by_run(study), reference_method(study.config)
-    rises = {}
-    for environment in dict.fromkeys(key[0] for key in curves):
-        standard = [curve for key, curve in curves.items() if key[:2] == (environment, reference)]
-        start, top = rise(standard) if standard else (np.nan, np.nan)
-        rises[environment] = top - start
+    curves = returns_by_run(study)
+    ways = {name: top - start for name, (start, top) in rises(curves, reference_method(study.config)).items()}
     rows = [
-        (*key, len(curve) - 1, final_return(curve), mean_training_return(curve), rises[key[0]])
+        (*key, len(curve) - 1, final_return(curve), mean_training_return(curve), ways[key[0]])
         for key, curve in curves.items()
     ]
     return pd.DataFrame(rows, columns=[*KEY, "rounds", "final_return", "mean_training_return", "ppo_rise"])
@@ -93,8 +88,7 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
     detectable_gain is the smallest true gain that n such seeds find with a power of 80 % (95 % paired t test), from the
     differences' own standard deviation. training_gain compares mean training returns over the rounds that both have.
     """
-    rows = []
-    runs, reference = rounds_by_run(study), reference_method(study.config)
+    rows, runs, reference = [], rounds_by_run(study), reference_method(study.config)
     for environment, method, expected in compared(study):
         own, standard = (by_seed(runs, environment, name) for name in (method, reference))
         seeds = sorted(own.keys() & standard.keys())

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from rl_influence.runs.store import Found, Status
 
 from .claims import level_of
 from .curves import KEY, VERSIONS, environments_of, made_by, methods_of, provenance, runs_behind
+from .groups import with_expected
 from .registry import ANALYSES, ANALYSIS_OF, LISTS, MANIFEST, find_analysis, fingerprint, load
 from .statistics import level
 from .tables import write_table
@@ -127,11 +129,12 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
         found[name] = pd.concat(filled or frames, ignore_index=True) if frames else pd.DataFrame(columns=KEY)
     for name in asked:
         own = {table: found[table] for table in ANALYSES[name].tables}
+        seeds = Counter((a.run.environment, a.run.method) for a in config.analyses if a.name == name)
         for summary in ANALYSES[name].summaries:
             found[summary] = pd.DataFrame(columns=KEY[:2])
             if any(parts[table] for table in own):
                 with level(level_of(config)):
-                    found[summary] = _with_expected(load(name).SUMMARIES[summary](own), name, config)
+                    found[summary] = with_expected(load(name).SUMMARIES[summary](own), seeds)
     listed = pd.DataFrame(rows)
     found |= {LISTS[0]: listed, LISTS[1]: listed.loc[listed["reason"] != "", ["analysis", *KEY, "reason"]]}
     return StudyAnalyses(found, tuple(missing))
@@ -155,15 +158,6 @@ def source(tables: Iterable[str], folder: str | Path, study: str) -> str:
         there, expected, digest = provenance(listed[listed["analysis"] == name])
         text += f"; {name} of {there} of {expected} runs, digest of its fingerprints {digest}"
     return f"{text}; see results/{study}/tables/{LISTS[0]}.csv"
-
-
-def _with_expected(summary: pd.DataFrame, name: str, config: Config) -> pd.DataFrame:
-    if "n" not in summary:
-        return summary
-    asked = [(a.run.environment, a.run.method) for a in config.analyses if a.name == name]
-    counts = [asked.count(key) for key in zip(summary["environment"], summary["method"], strict=True)]
-    summary.insert(summary.columns.get_loc("n") + 1, "expected", counts)
-    return summary
 
 
 @contextmanager

@@ -15,6 +15,7 @@ rlhf_per_seed: environment (the language-model study that a row is of), method (
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,9 +128,9 @@ def needs(check: CheckConfig, environment: str, context: Context) -> Needs:
         lacks = "" if len(there) else f"{check.table} of {environment}"
         return Needs(frozenset(there[APART[check.table]]), lacks=lacks)
     analysis = ANALYSIS_OF.get(check.table)
-    grid: dict[tuple[str, str], set[int]] = {}
+    grid = defaultdict(set)
     for run in config.runs if not analysis else [a.run for a in config.analyses if a.name == analysis]:
-        grid.setdefault((run.environment, run.method), set()).add(run.seed)
+        grid[run.environment, run.method].add(run.seed)
     needed = _methods(check, environment, context, grid)
     for place in dict.fromkeys((environment, *(place for place, _ in needed))):
         if place not in {run.environment for run in config.runs}:
@@ -205,10 +206,10 @@ def _methods(check: CheckConfig, environment: str, context: Context, grid: Conta
     if check.than:
         place = check.than.environment or environment
         found += [(place, resolved(m, place, config)) for m in (check.than.method, check.than.against)]
-    names: list[tuple[str, str]] = []
+    names = []
     for place, name in found:
         behind = members(name, place, context, grid)
-        names += [(place, m) for m in behind] if len(behind) > (name in context.claims.tuned) else [(place, name)]
+        names += [(place, m) for m in (behind if len(behind) > (name in context.claims.tuned) else [name])]
     return list(dict.fromkeys(names))
 
 
