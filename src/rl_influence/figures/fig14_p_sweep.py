@@ -40,7 +40,7 @@ def draw(tables: dict, config: Config) -> Figure:
         if curve.get_subplotspec().is_first_col():
             curve.set_ylabel("test return")
             for axis, quantity in zip(points, QUANTITIES, strict=True):
-                axis.set_ylabel(f"{reductions.REDUCTIONS[quantity].label} (%)")
+                axis.set_ylabel(f"{reductions.REDUCTIONS[quantity][0]} (%)")
             figure.align_ylabels([curve, *points])
     handles = panels.legend(tables, config, methods, one_iif=False)
     handles += reductions.handles(kinds - {"mean"}, horizontal=False)

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rl_influence.analysis.numbers import REMOVALS
 from rl_influence.config import Config
@@ -55,12 +54,9 @@ def draw(tables: dict, config: Config) -> Figure:
         axes[0].annotate(label, (0, 1), (-104, 12), fontsize=7.5, fontweight="bold", **left)
         text = f"{REMOVALS[removal]}, n = {count}"
         axes[0].annotate(text, (0, 1), (-104, 3), fontsize=style.SMALL, color=style.GREY, **left)
-    handles = [
-        Line2D([], [], color=color, marker=marker, linestyle="none", label=label)
-        for color, marker, label in OUTCOMES.values()
-    ]
-    handles.append(Line2D([], [], color=style.GREY, marker="|", markersize=7, linestyle="none", label="mean"))
-    handles.append(Line2D([], [], color=style.GREY, lw=0.8, linestyle=":", label="reliability"))
+    handles = style.points({label: (color, marker) for color, marker, label in OUTCOMES.values()})
+    handles += style.points({"mean": (style.GREY, "|")}, markersize=7)
+    handles.append(style.handle(color=style.GREY, lw=0.8, linestyle=":", label="reliability"))
     notes = [
         f"Sets: {'; '.join(f'{REMOVALS[name]}: {n:g}' for name, n in table.groupby('removal')['sets'].max().items())}; "
         f"mini-batch orders: {table['orders'].max():g}.",

@@ -65,22 +65,19 @@ def draw(tables: dict, config: Config) -> Figure:
 def _legend(table: pd.DataFrame, config: Config) -> list[Line2D]:
     kinds = {config.methods[name].selection.kind for name in table["method"]}
     handles = [
-        style.handle({"color": color, "marker": "o", "linestyle": "-", "label": label})
+        style.handle(color=color, marker="o", linestyle="-", label=label)
         for kind, (color, label) in FAMILIES.items()
         if kind in kinds
     ]
-    grey = {"color": style.GREY, "linestyle": "none"}
     markers = {name: _look(name, config)["marker"] for name in table["method"]}
     for marker, label in {MATCHED: "the other's step", UNCLIPPED: "no clipping"}.items():
         if marker in markers.values():
-            handles.append(style.handle(grey | {"marker": marker, "label": label}))
+            handles += style.points({label: (style.GREY, marker)})
     factors = {_factor(name, config) for name, marker in markers.items() if marker == "o"}
     for factor in sorted(factors) if len(factors) > 1 else ():
-        label = f"learning rate \u00d7 {factor:g}"
-        handles.append(style.handle(grey | {"marker": "o", "markersize": _size(factor), "label": label}))
+        handles += style.points({f"learning rate \u00d7 {factor:g}": (style.GREY, "o")}, markersize=_size(factor))
     if table[["collapsed", "never_rose"]].gt(0).any(axis=None):
-        label = "some seeds collapse or never learn"
-        handles.append(style.handle(grey | {"marker": "o", "markerfacecolor": "white", "label": label}))
+        handles += style.points({"some seeds collapse or never learn": (style.GREY, "o")}, markerfacecolor="white")
     return handles
 
 

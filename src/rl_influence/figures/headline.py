@@ -67,12 +67,10 @@ def draw(tables: dict, config: Config) -> Figure:
         axis.axvline(nothing, color=style.SOFT, lw=0.6, zorder=1)
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
-    blue = {"color": style.POSITIVE, "linestyle": "none"}
     handles = [
-        *(style.handle(_look(role, config)) for role in tables["aggregate_curves"]["method"].unique()),
-        style.handle(blue | {"color": PASSAGE_COLOR, "marker": PASSAGE[0], "label": PASSAGE[1]}),
-        style.handle(blue | {"marker": SE_AVE[0], "label": SE_AVE[1]}),
-        *([style.handle(blue | {"marker": BOUND[0], "markerfacecolor": "white", "label": BOUND[1]})] if bounds else []),
+        *(style.handle(**_look(role, config)) for role in tables["aggregate_curves"]["method"].unique()),
+        *style.points({PASSAGE[1]: (PASSAGE_COLOR, PASSAGE[0]), SE_AVE[1]: (style.POSITIVE, SE_AVE[0])}),
+        *(style.points({BOUND[1]: (style.POSITIVE, BOUND[0])}, markerfacecolor="white") if bounds else []),
         style.paper_handle(),
     ]
     methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.main_environments(config)}

@@ -17,6 +17,7 @@ from rl_influence.analysis.curves import (
     chosen_iif,
     compared_environments,
     reference_method,
+    rows_of,
 )
 from rl_influence.config import Config
 
@@ -210,7 +211,7 @@ def legend(tables: dict, config: Config, methods: dict[str, list[str]], *, one_i
     there = {*conditions(tables["curves_summary"])}
     pairs = [(e, m) for m in config.methods for e, ms in methods.items() if m in ms and (e, m) in there]
     looks = {(found := look(config, *pair, one_iif))["label"]: found for pair in pairs}
-    return [style.handle(found) for found in looks.values()]
+    return [style.handle(**found) for found in looks.values()]
 
 
 def missing(tables: dict, config: Config, methods: dict[str, list[str]]) -> list[str]:
@@ -234,11 +235,10 @@ def conditions(table: pd.DataFrame) -> list[tuple[str, str]]:
     return list(dict.fromkeys(zip(table["environment"], table["method"], strict=True)))
 
 
-def rows_of(table: pd.DataFrame, key: tuple) -> pd.DataFrame:
-    """The rows of an environment, of one with a method, or of both with a seed."""
-    for name, value in zip(KEY, key, strict=False):
-        table = table[table[name] == value]
-    return table
+def runs_of(table: pd.DataFrame, config: Config, gym_ids: tuple[str, ...]) -> list[tuple]:
+    """(environment, method, seed) of the runs in a table whose environment's gym_id begins with one of these."""
+    keys = table[KEY].drop_duplicates().itertuples(index=False, name=None)
+    return [key for key in keys if config.environments[key[0]].gym_id.startswith(gym_ids)]
 
 
 def missing_analyses(tables: dict, analysis: str, config: Config, environments: list[str] | None = None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,33 +15,10 @@ from rl_influence.config import Config
 
 from . import panels, style
 
-
-@dataclass(frozen=True)
-class Reduction:
-    """What a reduction is, and where it lies in the tables: of means, of seeds, and the column that counts what was
-    never reached."""
-
-    label: str
-    words: str
-    means: str
-    seeds: str
-    unreached: str
-
-
-REDUCTIONS = {
-    "se_ave": Reduction(
-        "SE_ave",
-        "rounds saved, averaged over all returns that PPO reaches",
-        "efficiency",
-        "efficiency_per_seed",
-        "unreached",
-    ),
-    "se_peak": Reduction(
-        "SE_peak", "rounds saved, to PPO's best return", "efficiency", "efficiency_per_seed", "peak_unreached"
-    ),
-    "rt_peak": Reduction(
-        "RT_peak", "CPU time saved, to PPO's best return", "runtimes", "runtimes_per_seed", "peak_unreached"
-    ),
+REDUCTIONS = {  # quantity -> its name, and what it is
+    "se_ave": ("SE_ave", "rounds saved, averaged over all returns that PPO reaches"),
+    "se_peak": ("SE_peak", "rounds saved, to PPO's best return"),
+    "rt_peak": ("RT_peak", "CPU time saved, to PPO's best return"),
 }
 LIMITS = (-100.0, 100.0)  # percent; what lies lower is an arrow at the edge
 KINDS = {  # of points -> what the legend says of them
@@ -86,7 +62,7 @@ def reductions_figure(
     kinds = set()
     for axis, quantity in zip(axes, quantities, strict=True):
         kinds |= draw_reductions(axis, tables, config, quantity, places, one_iif=one_iif)
-        axis.set_title(REDUCTIONS[quantity].label)
+        axis.set_title(REDUCTIONS[quantity][0])
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
     axes[0].set_yticks([*ticks], [text for text, _ in ticks.values()])
@@ -125,15 +101,16 @@ def draw_reductions(
     Returns:
         Which of `KINDS`, `counted` and `paper` are drawn.
     """
-    kind, values, counts, drawn = REDUCTIONS[quantity], [0.0], {}, set()
+    values, counts, drawn = [0.0], {}, set()
+    table = "runtimes" if quantity == "rt_peak" else "efficiency"
+    peak = quantity != "se_ave"  # one level, reached or not; of the many of an average only some are not
     for (environment, method), place in rows.items():
-        mean = panels.find(tables[kind.means], environment, method)
+        mean = panels.find(tables[table], environment, method)
         if mean is None or not mean["n"]:
             continue
         this = panels.look(config, environment, method, one_iif)
-        seeds = panels.rows_of(tables[kind.seeds], (environment, method))
+        seeds = panels.rows_of(tables[f"{table}_per_seed"], (environment, method))
         seeds = seeds[seeds[quantity].notna()]
-        peak = quantity != "se_ave"  # one level, reached or not; of the many of an average only some are not
         reached = seeds["peak_reached"].astype(str) == "True" if peak else seeds[quantity].notna()
         few = 2 * reached.sum() < len(seeds)
         paper = _paper(axis, mean, quantity, place, horizontal)
@@ -147,7 +124,7 @@ def draw_reductions(
             counts[place] = f"{reached.sum()}/{len(seeds)}"
             continue
         value, low, high = (100 * mean[name] for name in (quantity, f"{quantity}_low", f"{quantity}_high"))
-        hollow = bool(mean[kind.unreached])
+        hollow = bool(mean["peak_unreached" if peak else "unreached"])
         if mean["n"] >= FEWEST and not np.isnan(low) and not (hollow and peak):
             ends = np.clip([low, high], *LIMITS)
             values += [low, high]
@@ -224,19 +201,17 @@ def _paper(axis: Axes, mean: pd.Series, quantity: str, place: float, horizontal:
 
 def handles(kinds: set[str], *, horizontal: bool = True) -> list:
     """Legend of these kinds of points as they are drawn, and of the paper's; methods stand beside their rows."""
-    entries = [
-        style.handle(
-            _look(kind, style.GREY, horizontal) | {"label": label, "alpha": 0.5 if kind.startswith("seed") else 1}
-        )
-        for kind, label in KINDS.items()
-        if kind in kinds
-    ]
+    entries = []
+    for kind, label in KINDS.items():
+        if kind in kinds:
+            alpha = 0.5 if kind.startswith("seed") else 1
+            entries.append(style.handle(**_look(kind, style.GREY, horizontal), label=label, alpha=alpha))
     return entries + ([style.paper_handle()] if "paper" in kinds else [])
 
 
 def small(kinds: set[str], quantities: Iterable[str]) -> str:
     """What the figure itself says of its quantities, and of the counts in it."""
-    saved = "; ".join(f"{REDUCTIONS[name].label}: {REDUCTIONS[name].words}" for name in quantities)
+    saved = "; ".join(": ".join(REDUCTIONS[name]) for name in quantities)
     return f"{saved}. {COUNTED if 'counted' in kinds else ''}".strip()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -184,14 +184,19 @@ def nothing(text: str) -> Figure:
     return figure
 
 
-def handle(look: dict) -> Line2D:
+def handle(**look) -> Line2D:
     """A legend entry."""
     return Line2D([], [], **look)
 
 
+def points(entries: Mapping[str, tuple[str, str]], **look) -> list[Line2D]:
+    """Legend entries of points: label -> colour, marker."""
+    return [handle(color=c, marker=m, linestyle="none", label=label, **look) for label, (c, m) in entries.items()]
+
+
 def paper_handle() -> Line2D:
     """The legend entry of numbers that the paper prints."""
-    return handle(PAPER | {"label": "the paper"})
+    return handle(**PAPER, label="the paper")
 
 
 def of(row: pd.Series | dict) -> str:
