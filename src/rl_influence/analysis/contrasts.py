@@ -86,10 +86,8 @@ def rows_where(table: pd.DataFrame, where: Mapping[str, object]) -> pd.DataFrame
 
 
 def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None, unit: str = "seed") -> pd.Series:
-    """seed -> mean of a column over the seed's rows, or of its ratio to another column.
-
-    A ratio to 0 is undefined, as an empty value is: such rows enter no mean, and a seed without others is left out.
-    """
+    """seed -> mean of a column over the seed's rows, or of its ratio to another column. Rows where this is undefined (a
+    ratio to 0 is) enter no mean, and a seed without others is left out."""
     values = table[quantity].astype(float)
     if over:
         below = table[over].astype(float)

@@ -101,15 +101,11 @@ def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, 
 
 
 def episodic_efficiency(study: StudyCurves, reported: Reported) -> pd.DataFrame:
-    """SE_ave and SE_peak as `EPISODES` test episodes would have shown them, where returns are exact chances of success.
+    """SE_ave and SE_peak as the paper's `EPISODES` test episodes would have shown them, where returns are exact chances
+    of success (FrozenLake), of the methods of which the paper prints the number.
 
-    The paper evaluates by 1000 episodes. FrozenLake's return is 1 or 0, so that the mean of its episodes is binomial:
-    both curves are drawn `DRAWS` times, and each seed's number is the mean over the draws. Methods: those of which the
-    paper prints the number.
-
-    Returns:
-        Rows with environment, method, n, expected, episodes, se_ave and se_peak with their intervals, levels and
-        unreached (mean per seed), exact_se_ave (mean of the exact one over the same seeds).
+    The mean of such episodes is binomial: both curves are drawn `DRAWS` times, and each seed's number is the mean over
+    the draws. levels and unreached are means per seed, exact_se_ave is the mean of the exact one over the same seeds.
     """
     found = defaultdict(list)
     for (environment, method, seed), standard, own in pairs(study):
@@ -151,12 +147,11 @@ def table_2(efficiencies: pd.DataFrame, config: Config, reported: Reported) -> p
         for method, percent in iif_sweep(config).items():
             if row := ours.get((environment, method)):
                 paper = reported.table_2.get(environment, {}).get(method)
-                theirs = (paper_columns(name, paper and getattr(paper, name)) for name in ("se_ave", "se_peak"))
-                rows.append({**row, **next(theirs), **next(theirs), "drop_percent": percent})
+                theirs = [paper_columns(name, paper and getattr(paper, name)) for name in ("se_ave", "se_peak")]
+                rows.append(row | theirs[0] | theirs[1] | {"drop_percent": percent})
     return pd.DataFrame(rows, columns=["environment", "method", "drop_percent", *EFFICIENCY[2:-1]])
 
 
 def table_3(efficiencies: pd.DataFrame, config: Config) -> pd.DataFrame:
     """Table 3: IIF at each environment's p with the Adam optimiser, against PPO with Adam."""
-    mine = chosen_rows(efficiencies, config, adam_variants(config))
-    return mine.drop(columns="paper_source").reset_index(drop=True)
+    return chosen_rows(efficiencies, config, adam_variants(config)).drop(columns="paper_source")

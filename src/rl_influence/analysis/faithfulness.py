@@ -20,7 +20,8 @@ import torch
 from scipy import stats
 
 from rl_influence import seeding
-from rl_influence.analysis.statistics import mean_columns, spearman
+from rl_influence.analysis import statistics
+from rl_influence.analysis.statistics import spearman
 from rl_influence.attribution import FReturn
 from rl_influence.config import RunSpec
 from rl_influence.evaluation.returns import evaluate
@@ -167,19 +168,11 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
 
 
 def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Means over seeds, with t intervals, of the table `faithfulness` of all runs, by round, removal, outcome and
-    scoring; with sets, orders and the mean reliability.
-
-    n counts the seeds; a score that is undefined for one of them is the mean of the others.
-    """
+    """`statistics.over_seeds` of the table `faithfulness` of all runs, with sets, orders and the mean reliability."""
     keys = ["environment", "method", "round", "removal", "outcome", "scoring"]
-    rows = []
-    for place, table in tables["faithfulness"].groupby(keys, sort=False):
-        row = dict(zip(keys, place, strict=True)) | {"n": len(table)}
-        row |= mean_columns("spearman", table["spearman"].dropna())
-        row |= {name: table[name].iloc[0] for name in ("sets", "orders")}
-        rows.append(row | {"reliability": table["reliability"].mean()})
-    return pd.DataFrame(rows)
+    more = tables["faithfulness"].groupby(keys, sort=False)
+    more = more.agg({"sets": "first", "orders": "first", "reliability": "mean"}).reset_index(drop=True)
+    return pd.concat([statistics.over_seeds(tables["faithfulness"], keys, ["spearman"]), more], axis=1)
 
 
 SUMMARIES = {"faithfulness_summary": over_seeds}

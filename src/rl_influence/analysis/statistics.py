@@ -44,10 +44,8 @@ def t_quantile(n, confidence: float | None = None):
 
 
 def t_interval(values, confidence: float | None = None, most: float = np.inf) -> Interval:
-    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval.
-
-    `most`: the values cannot leave [-most, most], and so their mean's interval does not.
-    """
+    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval. Of values
+    that cannot leave [-most, most], the interval does not either."""
     values = _sample(values)
     n = len(values)
     if n < 2:
@@ -57,11 +55,11 @@ def t_interval(values, confidence: float | None = None, most: float = np.inf) ->
     return Interval(mean, float(max(mean - half, -most)), float(min(mean + half, most)), n)
 
 
-def welch_interval(strata: Sequence[np.ndarray], confidence: float | None = None) -> Interval:
+def welch_interval(strata: Sequence[np.ndarray]) -> Interval:
     """Mean of the means of strata, each of two values or more, with Welch and Satterthwaite's t interval."""
     parts = np.array([np.var(s, ddof=1) / len(s) for s in strata]) / len(strata) ** 2
     spread = (parts**2 / np.array([len(s) - 1 for s in strata])).sum()
-    half = t_quantile(1 + (parts.sum() ** 2 / spread if spread else 1), confidence) * np.sqrt(parts.sum())
+    half = t_quantile(1 + (parts.sum() ** 2 / spread if spread else 1)) * np.sqrt(parts.sum())
     mean = float(np.mean([np.mean(s) for s in strata]))
     return Interval(mean, float(mean - half), float(mean + half), sum(map(len, strata)))
 
@@ -85,10 +83,8 @@ def mean_columns(name: str, values, most: float = np.inf) -> dict[str, float]:
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
-    """Means of measures over seeds, with t intervals, for each combination of keys.
-
-    n counts the seeds; a measure that is undefined for one of them is the mean of the others.
-    """
+    """Means of measures over seeds (n), with t intervals, for each combination of keys; a measure that is undefined for
+    a seed is the mean of the others."""
     found = []
     for key, group in table.groupby(list(keys), sort=False):
         row = dict(zip(keys, key, strict=True)) | {"n": len(group)}
@@ -107,10 +103,8 @@ def probability_of_improvement(method, reference) -> float:
 
 
 def mean_training_return(returns) -> float:
-    """Mean test return over the training rounds: the area under the learning curve divided by its rounds (trapezoids).
-
-    `returns` is indexed by round; nan marks rounds that were not evaluated: trapezoids span them. One point: its value.
-    """
+    """Mean test return over the training rounds: the area under the learning curve divided by its rounds (trapezoids,
+    which span the rounds that were not evaluated: nan). One point: its value."""
     curve, rounds = _evaluated(returns)
     if len(rounds) == 1:
         return float(curve[rounds[0]])
@@ -142,11 +136,7 @@ def prediction_interval(values, repeats: int) -> Interval:
 
 def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
     """The one confidence level for the intervals of all looks at growing data, so that the chance that a true null is
-    left out of any of them is `alpha` (Pocock 1977, for looks at any numbers of seeds).
-
-    Args:
-        looks: numbers of seeds at the looks, or multiples of one, rising.
-    """
+    left out of any of them is `alpha` (Pocock 1977). `looks`: their numbers of seeds, or multiples of one, rising."""
     sizes = np.asarray(looks, dtype=float)
     if len(sizes) == 1:
         return 1 - alpha
@@ -163,10 +153,8 @@ def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
 
 
 def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confidence: float | None = None) -> float:
-    """Smallest true mean difference that n paired seeds show with this power in a two-sided paired t test.
-
-    `sd` is the standard deviation of the differences; the effect has its unit. nan for n < 2: no test is possible.
-    """
+    """Smallest true mean difference that n paired seeds show with this power in a two-sided paired t test, in the unit
+    of `sd`, the differences' standard deviation. nan for n < 2: no test is possible."""
     confidence = _level.get() if confidence is None else confidence
     if not 0 < power < 1 or not 0 < confidence < 1:
         raise ValueError(f"power {power} and confidence {confidence} must lie between 0 and 1")

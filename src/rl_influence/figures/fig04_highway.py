@@ -30,7 +30,7 @@ OTHERS = "#8a8a8a"
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    symbols = style.points({"own vehicle": ("#000000", "s"), "others": (OTHERS, "s")})
+    symbols = style.points({"own vehicle": ("#000000", "s"), "others": (OTHERS, "s")}, markersize=6)
     view = behaviours.View("highway-v0", road, describe, shape=(3, 1), height=0.42, symbols=symbols)
     return behaviours.draw(tables, config, view)
 

@@ -95,13 +95,8 @@ class Needs:
 
 
 def sample(check: CheckConfig, side: Filter, environment: str, context: Context, seeds: Iterable[int]) -> Sample:
-    """A check's number for each of these seeds; `side` is its `where`, or one of its alternatives.
-
-    All alternatives are compared on the same seeds, also where the study has more of one of them.
-
-    Raises:
-        ConfigError: for a column that its table does not have.
-    """
+    """A check's number for each of these seeds; `side` is its `where`, or one of its alternatives, all of which are
+    compared on the same seeds. `ConfigError` for a column that its table does not have."""
     only = {} if check.table in APART else {"seed": sorted(seeds)}
     own = located(side, environment, context.config) | only
     if not check.against:
@@ -175,14 +170,10 @@ def members(name: str, environment: str, context: Context, there: Container = ()
 
 
 def tuned_choice(name: str, environment: str, context: Context) -> dict[int, str]:
-    """Seed -> that method of `tuned` with the highest mean training return over the other seeds.
-
-    No seed helps to choose what it is then judged by.
-    """
-    returns = rows_where(context.tables["returns_per_seed"], {"environment": environment})
-    there = {(environment, method) for method in returns["method"].astype(str)}
-    names = members(name, environment, context, there)
-    table = returns.assign(method=returns["method"].astype(str))
+    """Seed -> that method of `tuned` with the highest mean training return over the other seeds: no seed helps to
+    choose what it is then judged by."""
+    table = rows_where(context.tables["returns_per_seed"], {"environment": environment}).astype({"method": str})
+    names = members(name, environment, context, {(environment, method) for method in table["method"]})
     wide = table.pivot(index="seed", columns="method", values="mean_training_return")
     wide = wide.reindex(columns=names).astype(float).dropna()
     if len(wide) < 2 or len(names) < 2:
@@ -225,23 +216,20 @@ def _plain(check: CheckConfig, where: Mapping, context: Context) -> Sample:
     notes = (f"undefined for {unit} {', '.join(map(str, undefined))}",) if undefined else ()
     found = Sample(value, value, value, notes=notes)
     rows = rows.set_index(rows[unit].astype(int))
-    if check.quantity in REACHED:  # never reached: at least the whole budget
-        never = ~rows[REACHED[check.quantity]].astype(bool).reindex(value.index)
-        return replace(found, most=value.where(~never, np.inf), unreached=float(never.mean()) if len(never) else 0.0)
-    if check.quantity in AGAINST_PPO:
-        return _bounded(found, rows.reindex(value.index), check.quantity)
-    return found
-
-
-def _bounded(found: Sample, rows: pd.DataFrame, quantity: str) -> Sample:
-    """Reductions with levels that were never reached are at most what they show; the least counts these as -1, what a
-    saving tends to when the method's rounds grow without end, or as their bound if that is lower."""
-    if quantity == "se_ave":
+    # Reductions with levels that were never reached are at most what they show; the least counts these as -1, what a
+    # saving tends to when the method's rounds grow without end, or as their bound if that is lower.
+    if check.quantity == "se_ave":
+        rows = rows.reindex(value.index)
         share = float(rows["unreached"].sum() / max(1, rows["levels"].sum()))
         return replace(found, least=rows["se_ave_least"].astype(float), unreached=share)
-    never = ~rows["peak_reached"].astype(bool)
-    least = found.value.where(~never, found.value.clip(upper=-1))
-    return replace(found, least=least, unreached=float(never.mean()) if len(never) else 0.0)
+    reached = "peak_reached" if check.quantity in AGAINST_PPO else REACHED.get(check.quantity)
+    if not reached:
+        return found
+    never = ~rows[reached].reindex(value.index).astype(bool)
+    unreached = float(never.mean()) if len(never) else 0.0
+    if check.quantity in REACHED:  # at least the whole budget
+        return replace(found, most=value.where(~never, np.inf), unreached=unreached)
+    return replace(found, least=value.where(~never, value.clip(upper=-1)), unreached=unreached)
 
 
 def _saved(own: Mapping, other: Mapping, context: Context) -> Sample:
