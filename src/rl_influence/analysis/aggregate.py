@@ -32,12 +32,8 @@ BOOTSTRAP_SEED = 20250519  # of the resampling: the same results give the same i
 
 
 def weighted_iqm(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Mean of the middle half of a weighted sample, along the last axis; at its edges values count in part.
-
-    Args:
-        values: (..., n).
-        weights: (..., n), of any sum.
-    """
+    """Mean of the middle half of a weighted sample, along the last axis; at its edges values count in part. `values`
+    and `weights` (of any sum): (..., n)."""
     order = np.argsort(values, axis=-1, kind="stable")
     values, weights = np.take_along_axis(values, order, -1), np.take_along_axis(weights, order, -1)
     ends = np.cumsum(weights, axis=-1) / weights.sum(axis=-1, keepdims=True)
@@ -52,12 +48,8 @@ def resamples(sizes: list[int], number: int, generator: np.random.Generator) -> 
 
 
 def aggregate_curves(study: StudyCurves) -> pd.DataFrame:
-    """Interquartile means over all environments' normalised curves, at equal shares of their rounds.
-
-    Returns:
-        Rows with environment (`all`), method (`chosen`: IIF at each environment's own p), share, iqm, low, high,
-        environments, runs; none unless every method has enough seeds somewhere.
-    """
+    """Interquartile means over all environments' normalised curves, at equal shares of their rounds; method `chosen` is
+    IIF at each environment's own p. No rows unless every method has enough seeds somewhere."""
     config, curves = study.config, returns_by_run(study)
     roles = _roles(config)
     groups = {name: _curves_of(curves, config, name) for name in roles}
@@ -74,11 +66,9 @@ def aggregate_curves(study: StudyCurves) -> pd.DataFrame:
 
 
 def improvement(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
-    """Rounds saved against PPO, and the probability that a run's mean training return is higher than one of PPO's.
-
-    Per environment: rounds saved as in the table of that name, mean over levels, with the t interval; unreached: share
-    of levels that either side never reaches. Row `all`: means over the environments, with their intervals.
-    """
+    """Rounds saved against PPO, and the probability that a run's mean training return is higher than one of PPO's. Per
+    environment the former is that of its table, mean over levels, with the t interval; unreached: share of levels that
+    either side never reaches. Row `all`: means over the environments, with their intervals."""
     config, curves, rows = study.config, returns_by_run(study), []
     reference = reference_method(config)
     expected = {(environment, method): n for environment, method, n in compared(study)}

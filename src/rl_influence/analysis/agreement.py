@@ -38,11 +38,9 @@ SUMMARIES = {
 def agreement(snapshot: Snapshot) -> pd.DataFrame:
     """Start-of-round scores against full TracIn on f_return, and what both drop at the environment's p.
 
-    Returns:
-        One row per `shortcut` (advantages `raw`, or `normalised` as IIF's code does it): round, records, spearman,
-        pearson (nan where undefined), drop_fraction, dropped (by the shortcut), dropped_full (by the full sum), overlap
-        (share of the shortcut's drops that the full sum drops as well), overlap_by_chance (what a random set of that
-        size would share), jaccard (of both sets).
+    One row per `shortcut`: advantages `raw`, or `normalised` as IIF's code does it. Beside the correlations: dropped
+    (by the shortcut), dropped_full (by the full sum), overlap (share of the shortcut's drops that the full sum drops as
+    well), overlap_by_chance (what a random set of that size would share), jaccard (of both sets).
     """
     full, target = snapshot.tracin(kept=np.arange(len(snapshot.records))), FReturn(snapshot.records)
     fraction = snapshot.spec.environment.drop_percent / 100

@@ -80,14 +80,11 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
         - behaviour: per round and number of neighbours u: third (of the run's rounds: first, middle, last),
           probability, neighbours, sigma, nodes, edges, roughness (empty for the final policy, which has no buffer);
         - behaviour_phases: phase, first_round, last_round, shown_round, probability (mean);
-        - behaviour_records: the records of most positive influence in each phase's shown round: phase, round, place,
-          record, action, reward, advantage, influence, observation (a JSON list);
+        - behaviour_records: the records of most positive influence in each phase's shown round, observations as JSON;
         - behaviour_targets: label, rule, action, round, record, observation of the target state; one row.
 
     Raises:
-        ResultError: if snapshots or the final policy are missing.
-        ConfigError: if the environment has no behaviour, no record of the last buffer follows its rule, or there are
-            too few rounds.
+        ResultError, ConfigError: if snapshots are missing, no record follows the rule, or rounds are too few.
     """
     final, last = snapshots.load_final(directory), snapshots.load(directory, rounds[-1])
     behaviour = BEHAVIOURS[choose("behaviour", spec.environment.gym_id, BEHAVIOURS)]
@@ -154,11 +151,7 @@ def _probability(policy: torch.nn.Module, target: FAction) -> float:
 
 def breakpoints(values: Sequence[float], pieces: int = PHASES, *, shortest: int = SHORTEST) -> list[int]:
     """First index of each of the `pieces`, at least `shortest` long, of a series' piecewise constant fit of least
-    squares; the earliest choice among equal fits.
-
-    Raises:
-        ConfigError: if the series is too short.
-    """
+    squares; the earliest choice among equal fits. `ConfigError` if the series is too short."""
     x = np.asarray(values, dtype=float)
     n = len(x)
     if n < pieces * shortest:

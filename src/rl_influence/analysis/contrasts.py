@@ -108,11 +108,9 @@ def heuristics(study: StudyCurves) -> pd.DataFrame:
 def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]]) -> pd.DataFrame:
     """Two methods of the same seeds, compared directly, in every environment that has both (without Adam's).
 
-    Returns:
-        Rows with environment, effect, contrast, method, minus, quantity, value with its interval, n, expected,
-        unreached. Quantities: rounds_saved (of the first against the second), se_ave (with the second in the place of
-        standard PPO: its levels, its rounds), mean_training_return and final_return (differences). unreached counts the
-        levels that the first (for rounds_saved: either) never reaches, over all seeds.
+    Quantities: rounds_saved (of the first against the second), se_ave (with the second in the place of standard PPO),
+    mean_training_return and final_return (differences). unreached counts the levels that the first (for rounds_saved:
+    either) never reaches, over all seeds.
     """
     config, curves, grid, rows = study.config, returns_by_run(study), defaultdict(set), []
     passages = rounds_to(curves, reference_method(config)).set_index(KEY)

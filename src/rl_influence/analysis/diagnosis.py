@@ -148,11 +148,7 @@ def map_tiles(model: TabularModel) -> pd.DataFrame:
 
 
 def model_and_states(snapshot: Snapshot) -> tuple[TabularModel, RecordStates]:
-    """The environment's exact model and the state of every record in it.
-
-    Raises:
-        ConfigError: if the environment has no exact model.
-    """
+    """The environment's exact model (`ConfigError` without one) and the state of every record in it."""
     model = exact_model(snapshot.spec.environment)
     actions = snapshot.episode_actions
     first = replay(model, actions)
@@ -160,15 +156,10 @@ def model_and_states(snapshot: Snapshot) -> tuple[TabularModel, RecordStates]:
 
 
 def true_advantages(snapshot: Snapshot, source: str) -> np.ndarray:
-    """True advantages A(s, a) of the policy that collected the buffer, (n,).
-
-    Args:
-        source: `buffer` (averages over repeated visits), `rollouts` (fresh ones on the tabular model: 100 out of each
-            (s, a) and each s, or fewer, but at least 4, where there are many of them) or `exact`.
-
-    Raises:
-        ConfigError: for another source, or an environment without a tabular model.
-    """
+    """True advantages A(s, a) of the policy that collected the buffer, (n,), from `source`: `buffer` (averages over
+    repeated visits), `rollouts` (fresh ones on the tabular model: 100 out of each (s, a) and each s, or fewer, but at
+    least 4, where there are many of them) or `exact`. `ConfigError` for another one, or an environment without a
+    tabular model."""
     gamma = snapshot.spec.ppo.gamma
     if source == "buffer":
         return monte_carlo_advantages(snapshot.records, gamma=gamma)
@@ -185,12 +176,9 @@ def true_advantages(snapshot: Snapshot, source: str) -> np.ndarray:
 
 
 def advantage_errors(influence: np.ndarray, estimated: np.ndarray, true: np.ndarray) -> pd.DataFrame:
-    """One row per record, by rank in decreasing influence (ties by index).
-
-    Returns:
-        rank (1 = most positive influence), record, influence, estimated, true, error (|true - estimated|), product,
-        sign_agrees (False for opposite signs; nan where an advantage is 0).
-    """
+    """One row per record by rank in decreasing influence (1 = most positive, ties by index): rank, record, influence,
+    estimated, true, error (|true - estimated|), product, sign_agrees (False for opposite signs; nan where an advantage
+    is 0)."""
     order = np.argsort(-np.asarray(influence), kind="stable")
     estimated, true = np.asarray(estimated, dtype=float)[order], np.asarray(true, dtype=float)[order]
     signs = np.sign(estimated) * np.sign(true)
@@ -209,12 +197,8 @@ def advantage_errors(influence: np.ndarray, estimated: np.ndarray, true: np.ndar
 
 
 def by_rank(errors: pd.DataFrame, bins: int = 32) -> pd.DataFrame:
-    """Means of `advantage_errors` over bins of equal size along the rank.
-
-    Returns:
-        Rows with first_rank, last_rank, records, influence, error, product, sign_agreement (share of the records where
-        both advantages have a sign; nan if none has).
-    """
+    """Means of `advantage_errors` over bins of equal size along the rank; sign_agreement is the share of the records
+    where both advantages have a sign (nan if none has)."""
     parts = np.array_split(np.arange(len(errors)), min(bins, len(errors)))
     bins_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     return errors.groupby(bins_of).agg(
@@ -229,13 +213,9 @@ def by_rank(errors: pd.DataFrame, bins: int = 32) -> pd.DataFrame:
 
 
 def summary(errors: pd.DataFrame, bottom: int = BOTTOM) -> dict[str, float]:
-    """A round's numbers: correlations with influence, and the bottom records beside all of them.
-
-    Returns:
-        records, spearman_product and spearman_product_by_rank (see the module's description), spearman_error
-        (influence with |true - estimated|; negative supports the paper), and error and sign_agreement of all and of
-        the `bottom` records of most negative influence. nan where undefined.
-    """
+    """A round's numbers (nan where undefined): correlations with influence, see the module's description (a negative
+    one with |true - estimated| supports the paper), and error and sign agreement of all records and of the `bottom`
+    ones of most negative influence."""
     worst = errors.tail(bottom)
     product = spearman(errors.influence, errors["product"])
     return {
@@ -265,13 +245,10 @@ SUMMARIES = {
 
 
 def extreme_records(snapshot: Snapshot, scores: np.ndarray, *, number: int = BOTTOM) -> pd.DataFrame:
-    """The records of most positive and most negative influence (n,), readable.
-
-    Returns:
-        `Snapshot.table` with influence, end (`top` or `bottom`) and place (1 = the most extreme), and, instead of the
-        observation, the state by name: row and column, or x, y and direction, where there is an exact model; the
-        quantities that the vector holds; frames stay in the snapshot (`records.observations[record]`).
-    """
+    """The records of most positive and most negative influence (n,), readable: `Snapshot.table` with influence, end
+    (`top` or `bottom`), place (1 = the most extreme), and, instead of the observation, the state by name: row and
+    column, or x, y and direction, where there is an exact model; the quantities that the vector holds. Frames stay in
+    the snapshot."""
     table = snapshot.table().assign(influence=scores)
     names = STATE_NAMES.get(snapshot.spec.environment.gym_id, ())
     vectors = snapshot.records.observations.reshape(len(scores), -1)
@@ -288,16 +265,10 @@ def extreme_records(snapshot: Snapshot, scores: np.ndarray, *, number: int = BOT
 
 
 def bottom_on_grid(snapshot: Snapshot, scores: np.ndarray, true: np.ndarray, *, number: int = BOTTOM) -> pd.DataFrame:
-    """The bottom records (of negative influence) gathered by state and action, for arrows on the grid (figure 3a).
-
-    Args:
-        scores, true: influence and true advantages, (n,).
-
-    Returns:
-        Rows with the state (row and column, or x, y and direction), action, records, influence (sum), estimated and
-        true (mean advantages), positive (share of the records with a positive estimate: green in the paper, else
-        red).
-    """
+    """The bottom records (of negative influence) gathered by state and action, for arrows on the grid (figure 3a): the
+    state (row and column, or x, y and direction), action, records, influence (sum), estimated and true (mean
+    advantages), positive (share of the records with a positive estimate). `scores` and `true`: influence and true
+    advantages, (n,)."""
     labels, records = _labels(snapshot), snapshot.records
     frame = labels.assign(action=records.actions, influence=scores, estimated=records.advantages, true=true)
     bottom = frame.iloc[np.argsort(scores, kind="stable")[:number]]

@@ -36,11 +36,8 @@ RESAMPLES = 2000  # of the bootstrap over sets
 
 def faithfulness(snapshot: Snapshot) -> pd.DataFrame:
     """Datamodelling scores of several scorings of one round, for `SUBSETS` random sets of `FRACTION` of the records and
-    for the `GROUPS` largest groups.
-
-    Returns:
-        Rows with round, removal (`subsets` or `groups`) and the columns of `datamodelling_scores`.
-    """
+    for the `GROUPS` largest groups: round, removal (`subsets` or `groups`) and the columns of
+    `datamodelling_scores`."""
     spec, n = snapshot.spec, len(snapshot.records)
     _, random, sets, bootstrap = seeding.seed_sequence(spec.seed, "faithfulness", snapshot.round).spawn(4)
     scorings = score_table(snapshot, np.random.default_rng(random))
@@ -59,11 +56,8 @@ def faithfulness(snapshot: Snapshot) -> pd.DataFrame:
 
 
 def random_subsets(n: int, number: int, fraction: float, generator: np.random.Generator) -> list[np.ndarray]:
-    """`number` random sets of round(fraction * n) of n records, each sorted.
-
-    Raises:
-        ValueError: if the fraction leaves nothing to remove or nothing to train on.
-    """
+    """`number` random sets of round(fraction * n) of n records, each sorted; `ValueError` if that leaves nothing to
+    remove or nothing to train on."""
     size = round(fraction * n)
     if not 0 < size < n:
         raise ValueError(f"fraction {fraction} of {n} records removes {size}; at least 1 must go and 1 must stay")
@@ -85,12 +79,9 @@ def record_groups(snapshot: Snapshot) -> list[np.ndarray]:
 
 
 def removal_outcomes(snapshot: Snapshot, removals: Sequence[np.ndarray]) -> pd.DataFrame:
-    """Redoes the round without each set of records, in `ORDERS` mini-batch orders.
-
-    Returns:
-        Rows with set (number), order, records_removed, updates, f_return, test_return, both after the redone round.
-        Test episodes (if not exact) are the same for all sets.
-    """
+    """Redoes the round without each set of records, in `ORDERS` mini-batch orders: set (number), order,
+    records_removed, updates, f_return and test_return after the redone round. Test episodes (if not exact) are the same
+    for all sets."""
     spec, n = snapshot.spec, len(snapshot.records)
     target = FReturn(snapshot.records)
     episodes = seeding.integer(seeding.seed_sequence(spec.seed, "faithfulness", snapshot.round).spawn(1)[0])
@@ -129,13 +120,9 @@ def datamodelling_scores(
 ) -> pd.DataFrame:
     """Spearman correlation, over the removed sets, of the outcome with minus the sum of the removed records' scores.
 
-    Args:
-        outcomes: see `removal_outcomes`; averaged over its orders.
-
-    Returns:
-        Rows with outcome, scoring, spearman, low and high (95 % bootstrap over sets), sets, orders, reliability
-        (Spearman of the outcome between even and odd orders: no scoring can be expected to do much better; nan for one
-        order).
+    `outcomes` (see `removal_outcomes`) are averaged over their orders. low and high are a 95 % bootstrap over sets;
+    reliability is the Spearman correlation of the outcome between even and odd orders (nan for one order): no scoring
+    can be expected to do much better.
     """
     orders = outcomes["order"].nunique()
     draws = generator.integers(len(removals), size=(RESAMPLES, len(removals)))

@@ -81,12 +81,8 @@ def saved(passages: pd.DataFrame, environment: str, method: str, reference: str)
 
 
 def null_values(curves: Curves, reference: str) -> pd.DataFrame:
-    """Each metric between PPO and PPO of another seed, over all ordered pairs: what no effect looks like.
-
-    Returns:
-        Rows with environment, metric (se_ave, se_peak, rounds_saved, final_return, mean_training_return), seeds, pairs,
-        mean, sd, median, and the 2.5 and 97.5 % quantiles low and high. No rows for fewer than two seeds.
-    """
+    """Each metric between PPO and PPO of another seed, over all ordered pairs (none for fewer than two seeds): what no
+    effect looks like. low and high are the 2.5 and 97.5 % quantiles."""
     rows = []
     passages = rounds_to(curves, reference)
     for environment in dict.fromkeys(key[0] for key in curves):

@@ -36,13 +36,9 @@ COMPARISONS = (  # what a removal is compared with: nothing removed, and as many
 
 
 def single_round(snapshot: Snapshot) -> pd.DataFrame:
-    """Test return before and after the round under each arm; the scores are those of `Snapshot.influence`.
-
-    Returns:
-        Rows with round, arm (`all`, `negative`, `random`, and `negative_p`, `random_p` for the environment's p),
-        repeat (of the arm's random draws: 0), records_removed, updates, return_before, return_after, delta (after -
-        before), se_before and se_after (0 if exact).
-    """
+    """Test return before and after the round under each arm (`all`, `negative`, `random`, and `negative_p`, `random_p`
+    for the environment's p), by the scores of `Snapshot.influence`. Standard errors are 0 if returns are exact; repeat
+    is that of the arm's random draw: 0."""
     spec, n = snapshot.spec, len(snapshot.records)
     episodes, removal = seeding.seed_sequence(spec.seed, "intervention", snapshot.round).spawn(2)
     episodes, removal = seeding.integer(episodes), np.random.default_rng(removal)
@@ -80,13 +76,10 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
 
 
 def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """What removing records of negative influence does to a round, from the table `interventions` of all runs.
-
-    Returns:
-        Rows with environment, method, arm, minus, n (seeds), difference (of delta, paired by round and averaged within
-        each seed: mean, standard deviation and t interval over seeds), rounds (of all seeds together), ahead
-        (share of these rounds in which the arm has the higher return; ties count half).
-    """
+    """What removing records of negative influence does to a round, from the table `interventions` of all runs:
+    difference (of delta, paired by round and averaged within each of n seeds: mean, standard deviation and t interval
+    over seeds), rounds (of all seeds together), ahead (share of these rounds in which the arm has the higher return;
+    ties count half)."""
     rows = []
     for place, table in tables["interventions"].groupby(["environment", "method"], sort=False):
         deltas = table.groupby(["seed", "round", "arm"], sort=False)["delta"].mean().unstack("arm")

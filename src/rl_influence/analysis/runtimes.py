@@ -42,11 +42,7 @@ TABLE_5 = [  # quantity, whose, column of runtimes_per_seed
 
 def timed(config: Config) -> dict[str, dict[str, RunSpec]]:
     """Environment -> method -> specification of the rounds that a study times in turn: PPO's, and IIF's at the
-    environment's own p.
-
-    Raises:
-        ConfigError: for an environment that there is not, or one without that IIF.
-    """
+    environment's own p. `ConfigError` for an environment that there is not, or one without that IIF."""
     specs = {}
     for environment in config.study_config.timings:
         choose("environment", environment, config.environments, f"{config.name}: timings: ")

@@ -48,10 +48,6 @@ def run_analysis(
         snapshot_dir: of the run; what it lacks is made first, by training again without evaluation.
         snapshot_rounds: rounds that other analyses of the run need, so that it is trained again once for all of them.
         trained: the run's own folder; that its final weights differ from those of the snapshots is logged.
-
-    Raises:
-        TrainingError, ResultError, OSError: if a loss stops being finite, a snapshot is damaged, or a file cannot be
-            written.
     """
     from rl_influence.runs import snapshots  # loading a study's tables needs neither this nor torch
     from rl_influence.runs.training import one_thread, take_snapshots
@@ -94,11 +90,8 @@ class StudyAnalyses:
 
 
 def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
-    """All analyses that `config` expects, their summaries, and the tables `analyses` and `missing_analyses`; `root` is
-    the folder that holds `results/`.
-
-    A summary with n, the number of seeds behind a row, also has expected, the number that the study asks for.
-    """
+    """All analyses that `config` expects below `root` / results, their summaries (where n, the seeds behind a row,
+    stands beside expected), and the tables `analyses` and `missing_analyses`."""
     orders = list(ANALYSES), environments_of(config), methods_of(config)
 
     def place(analysis: Analysis) -> tuple:
@@ -141,14 +134,8 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
 
 
 def source(tables: Iterable[str], folder: str | Path, study: str) -> str:
-    """What a figure or printed table of these tables says of the runs and analyses behind it.
-
-    Args:
-        folder: holds the study's tables `runs` and `analyses`; the latter is read if it is needed.
-
-    Raises:
-        OSError, ValueError: if one cannot be read.
-    """
+    """What a figure or printed table of these tables says of the runs and analyses behind it; `folder` holds the
+    study's tables `runs` and `analyses` (the latter is read if it is needed)."""
     text = runs_behind(pd.read_csv(Path(folder) / "runs.csv"), study)
     names = list(dict.fromkeys(ANALYSIS_OF[table] for table in tables if table in ANALYSIS_OF))
     if not names:

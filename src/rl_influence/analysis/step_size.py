@@ -23,14 +23,14 @@ RISEN = 0.1  # of PPO's rise, without which at the end a run that did not collap
 
 
 def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
-    """Each run that has diagnostics: its step while it learns, and what came of it; `passages` is `rounds_to`.
+    """Each run that has diagnostics: its step while it learns, and what came of it; `passages` is the table
+    `rounds_to`.
 
-    Returns:
-        Rows with environment, method, seed; learning_rounds and reached (90 % of PPO's rise); means of `STEPS` over
-        these rounds; displacement_ratio to PPO of the same seed; rounds_saved against it (mean over levels, [-1, 1]);
-        rise_kept: the final return, 0 at PPO's start and 1 at the top of its mean curve; collapsed: 1 if half of PPO's
-        rise is lost between the run's best and its final return; never_rose: 1 if the final return is below a tenth of
-        PPO's rise without that. Empty without a rise of PPO's, or its run.
+    learning_rounds and reached are those of 90 % of PPO's rise, over which `STEPS` are means; displacement_ratio is to
+    PPO of the same seed, rounds_saved against it (mean over levels, [-1, 1]). rise_kept: the final return, 0 at PPO's
+    start and 1 at the top of its mean curve; collapsed: 1 if half of PPO's rise is lost between the run's best and its
+    final return; never_rose: 1 if the final return is below a tenth of PPO's rise without that. Empty without PPO's
+    rise.
     """
     curves, reference = returns_by_run(study), reference_method(study.config)
     ways = rises(curves, reference)

@@ -44,14 +44,11 @@ def missing_runs(study: StudyCurves) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Table:
-    """How a table is made: `make(*needs)`, where a need is `study`, `config`, `reported` or another table's name.
-
-    digits: significant ones in its file; more where verdicts are computed from what the file says.
-    """
+    """How a table is made: `make(*needs)`, where a need is `study`, `config`, `reported` or another table's name."""
 
     make: Callable[..., pd.DataFrame]
     needs: tuple[str, ...]
-    digits: int = 6
+    digits: int = 6  # significant ones in its file; more where verdicts are computed from it
 
 
 TABLES: dict[str, Table] = {
@@ -86,13 +83,8 @@ TABLES: dict[str, Table] = {
 def make_tables(
     study: StudyCurves, names: Iterable[str] = tuple(TABLES), reported: Reported | None = None
 ) -> dict[str, pd.DataFrame]:
-    """The named tables (default: all) of a study; tables that others need are made once.
-
-    `reported` is by default what the catalogue in the current folder says.
-
-    Raises:
-        ConfigError: for a name that is not in `TABLES`.
-    """
+    """The named tables (default: all) of a study; tables that others need are made once. `reported` is by default what
+    the catalogue says. `ConfigError` for a name that is not in `TABLES`."""
     made: dict = {"study": study, "config": study.config, "reported": reported or load_reported(study.config.folder)}
 
     def make(name: str):

@@ -70,14 +70,9 @@ def curves_figure(
     one_iif: bool = True,
     spread: str = "band",
 ) -> Figure:
-    """One panel of learning curves per environment; `methods` gives each environment's methods, in the order drawn.
-
-    An environment is drawn if there are runs of a method of `subject` (default: of any). `one_iif`: IIF at each
-    environment's own p is one method. `spread` says what is drawn of the seeds, see `draw_curves`.
-
-    Raises:
-        Nothing: if no panel is left.
-    """
+    """One panel of learning curves per environment; `methods` gives each environment's methods, in the order drawn. An
+    environment is drawn if there are runs of a method of `subject` (default: of any); `Nothing` if no panel is left.
+    `one_iif`: IIF at each environment's own p is one method. `spread`: see `draw_curves`."""
     methods, drawn = wanted(tables, config, methods, subject)
     figure, axes = style.grid(len(drawn))
     axes = list(axes[:, 0])
@@ -127,13 +122,10 @@ def draw_curves(
     spread: str = "band",
 ) -> set[str]:
     """A panel per environment; its title says p, where IIF is drawn at one, how many seeds there are, and which rounds
-    are not shown.
+    are not shown. Returns which of `SMALL` are drawn.
 
     `spread`: `band` draws means with the interval of five or more seeds, or with fewer seeds faintly; of too many
     methods for one panel, and with `none`, only means; `seeds` only the seeds.
-
-    Returns:
-        Which of `SMALL` are drawn.
     """
     smalls, seeds, kinds = [], [], set()
     for axis, (environment, names) in zip(axes, methods.items(), strict=True):

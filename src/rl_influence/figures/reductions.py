@@ -34,11 +34,8 @@ COUNTED = "Reached by: the seeds that ever reach PPO's best return; no mean wher
 def reductions_figure(
     tables: dict, config: Config, methods: dict[str, list[str]], quantities: list[str], *, one_iif: bool = True
 ) -> Figure:
-    """A panel per quantity, a row per environment and method (of `methods`) that has runs beside PPO's.
-
-    Raises:
-        Nothing: if there is no row.
-    """
+    """A panel per quantity, a row per environment and method (of `methods`) that has runs beside PPO's; `Nothing` if
+    there is no row."""
     grid = panels.in_grid(config)
     wanted = [(e, m) for e, ms in methods.items() for m in ms if m and (e, m) in grid]
     found = {row: panels.find(tables["efficiency"], *row) for row in wanted}
@@ -92,14 +89,11 @@ def draw_reductions(
     horizontal: bool = True,
     one_iif: bool = True,
 ) -> set[str]:
-    """Mean with t interval, single seeds and the paper's number, in percent, for each (environment, method).
+    """Mean with t interval, single seeds and the paper's number, in percent, for each (environment, method); `rows`
+    gives their places on the other axis. Returns which of `KINDS`, `counted` and `paper` are drawn.
 
     What is only an upper bound, because returns of PPO were never reached, is hollow, and has no interval if it is a
-    peak's; where most seeds never reach the peak, those that do are counted instead, beside the panel. `rows` gives
-    the places on the other axis.
-
-    Returns:
-        Which of `KINDS`, `counted` and `paper` are drawn.
+    peak's; where most seeds never reach the peak, those that do are counted instead, beside the panel.
     """
     values, counts, drawn = [0.0], {}, set()
     table = "runtimes" if quantity == "rt_peak" else "efficiency"

@@ -119,11 +119,8 @@ def iif_look() -> dict:
 
 
 def grid(panels: int, heights: tuple[float, ...] = (1.6,)) -> tuple[Figure, np.ndarray]:
-    """A figure of `panels` columns of axes with these heights (inches), at most three beside each other.
-
-    Returns:
-        The figure and its axes, (panels, len(heights)).
-    """
+    """A figure of `panels` columns of axes with these heights (inches), at most three beside each other, and its axes,
+    (panels, len(heights))."""
     columns = min(panels, 2 if panels == 4 else 3)
     blocks = -(-panels // columns)
     figure = new_figure(NARROW if columns == 1 else WIDTH, sum(heights) * blocks)
@@ -144,10 +141,8 @@ def new_figure(width: float, height: float) -> Figure:
 def finish(
     figure: Figure, handles: Sequence[Line2D], notes: Iterable[str] = (), xlabel: str = "", small: str = ""
 ) -> Figure:
-    """Adds what stands below the panels, and its room: the label of all x axes, the legend, and `small` text.
-
-    `notes` go into the files' metadata, from where the report has them.
-    """
+    """Adds what stands below the panels, and its room: the label of all x axes, the legend, and `small` text. `notes`
+    go into the files' metadata, from where the report has them."""
     width, height = figure.get_size_inches()
     columns = rows = 0
     lines = textwrap.wrap(small, int(width / CHARACTER))
@@ -276,10 +271,8 @@ def limits(values, margin: float = 0.06) -> tuple[float, float]:
 
 
 def save(figure: Figure, out_pdf: str | Path, out_png: str | Path, source: str) -> None:
-    """PDF and PNG without dates or program versions: the same figure gives the same bytes.
-
-    `source` says in both files' metadata which runs they are made of; the figure's notes stand beside it.
-    """
+    """PDF and PNG without dates or program versions: the same figure gives the same bytes. `source` says in both files'
+    metadata which runs they are made of; the figure's notes stand beside it."""
     dated = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
     places = {"pdf": ("Subject", "Keywords"), "png": ("Description", "Comment")}
     for path, kind in ((out_pdf, "pdf"), (out_png, "png")):

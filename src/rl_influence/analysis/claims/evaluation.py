@@ -49,13 +49,9 @@ def evaluate(
 ) -> dict[str, pd.DataFrame]:
     """Verdicts (`claims`), and checks by environment (`claims_checks`).
 
-    Args:
-        tables: by name; `missing_runs` (and `missing_analyses`) and those that the checks read. A check whose table is
-            not there is not run.
-        reported: default what the catalogue in the current folder says.
-
-    Raises:
-        ConfigError: for a reference to a number that the paper does not have, or a column that its table does not.
+    `tables`: by name, `missing_runs` (and `missing_analyses`) and those that the checks read; a check whose table is
+    not there is not run. `reported`: default what the catalogue says. `ConfigError` for a reference to a number that
+    the paper does not have, or a column that its table does not.
     """
     reported = reported or load_reported(config.folder)
     context = Context(claims, config, tables)

@@ -38,18 +38,17 @@ def outcome_shares(
 
 
 def power(claims: Claims, checks: pd.DataFrame) -> pd.DataFrame:
-    """Power of every check at its planned seeds.
+    """Power of every check at its planned seeds, at the level of a study's first look.
 
     The standard deviation is that of the seeds behind `claims_checks`; where there are none, the median of the same
-    quantity's in the other environments, in shares of the outcome's range. The level is that of a study that is looked
-    at more than once: planned seeds are its first look.
+    quantity's in the other environments, in shares of the outcome's range. No rows for checks of which nothing is
+    known.
 
     Returns:
-        Rows with claim, environment, case, role, check, planned, sd, sd_from (`seeds`, `others`), margin, confidence;
-        paper_effect (the paper's number; empty if it prints none), holds_if_paper (chance to hold if that is true);
-        fails_if_none and holds_if_none (if the truth lies at the threshold); detectable (smallest distance from the
-        threshold that holds with 80 %); seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the double of
-        the margin and at the threshold; empty above `MOST_SEEDS`). No rows for checks of which nothing is known.
+        Rows with `KNOWN`, confidence, paper_effect (the paper's number), holds_if_paper (chance to hold if that is
+        true); fails_if_none and holds_if_none (if the truth lies at the threshold); detectable (smallest distance from
+        the threshold that holds with 80 %); seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the double
+        of the margin and at the threshold; empty above `MOST_SEEDS`).
     """
     confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)
     rows = []
@@ -94,10 +93,9 @@ def multiplicity(claims: Claims) -> pd.DataFrame:
     """What counting does, for independent cases that rest on one check each.
 
     Returns:
-        Rows with claim, cases, replicated and partly (how many must count), checks (that count), false_holds (expected
-        number of them that hold by chance if there is no effect anywhere), false_partly and false_replicated (chance
-        of these verdicts then), replicated_if_true (chance of it if every case has a power of 80 %),
-        all_if_true (the same if all cases had to hold).
+        Rows with claim, cases, replicated and partly (how many must count), checks (that count); if there is no effect
+        anywhere: false_holds (expected number of them that hold), false_partly and false_replicated (chance of these
+        verdicts); if every case has a power of 80 %: replicated_if_true, and all_if_true (if all cases had to hold).
     """
     rows = []
     confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)

@@ -29,12 +29,8 @@ class Verdict:
 
 
 def judge(least: Interval, most: Interval, check: CheckConfig, margin: float = 0.0) -> str:
-    """holds, fails or undecided.
-
-    Args:
-        least, most: intervals of the least and the most that the numbers can be; the same where all is known.
-        margin: an effect of less is none; 0 for a threshold that is a size.
-    """
+    """holds, fails or undecided, by the intervals of the least and the most that the numbers can be; an effect of less
+    than `margin` is none (0 for a threshold that is a size)."""
     worst, best = (least, most) if check.sign > 0 else (most, least)
     sure = check.sign * ((worst.low if check.sign > 0 else worst.high) - check.threshold)
     possible = check.sign * ((best.high if check.sign > 0 else best.low) - check.threshold)

@@ -120,13 +120,8 @@ def named(missing: Sequence[tuple[str, str, int]]) -> str:
 def paper_number(
     check: CheckConfig, environment: str, method: str | None, reported: Reported
 ) -> tuple[str, float, int]:
-    """The paper's number as printed, its value on our scale (nan: none), and its number of seeds.
-
-    Two places: their ratio where ours is one, else their difference.
-
-    Raises:
-        ConfigError: for a place that paper_reported.yaml does not have.
-    """
+    """The paper's number as printed, its value on our scale (nan: none), and its number of seeds. Two places: their
+    ratio where ours is one, else their difference. `ConfigError` for a place that paper_reported.yaml does not have."""
     paths = [place.format(environment=environment, method=method) for place in check.reported]
     pairs = [reported_pair(reported, p, optional="{" in q) for p, q in zip(paths, check.reported, strict=True)]
     if not pairs or None in pairs:
@@ -145,14 +140,8 @@ def paper_number(
 
 
 def reported_pair(reported: Reported, path: str, optional: bool = False) -> tuple[float, float] | None:
-    """A pair of numbers of the paper by its place in paper_reported.yaml.
-
-    Args:
-        optional: the place depends on environment or method, of which the paper may print nothing: then None.
-
-    Raises:
-        ConfigError: if there is no such number.
-    """
+    """A pair of numbers of the paper by its place in paper_reported.yaml (`ConfigError` if it is none); None if an
+    `optional` place, which depends on environment or method, is one of which the paper prints nothing."""
     value: object = reported
     for depth, part in enumerate(path.split(".")):
         if optional and depth in (1, 2) and isinstance(value, dict) and part not in value:
