@@ -33,17 +33,10 @@ def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
     rows = []
     for key, standard, own in pairs(study):
         result = sample_efficiency(standard["test_return"], own["test_return"])
-        rows.append(
-            {
-                **dict(zip(KEY, key, strict=True)),
-                "se_ave": result.se_ave,
-                "se_ave_least": result.se_ave_least,
-                "se_peak": result.se_peak,
-                "levels": len(result.levels),
-                "unreached": result.unreached,
-                "peak_reached": bool(len(result.levels) and result.levels["reached"].iloc[-1]),
-            }
-        )
+        levels = result.levels
+        peak_reached = bool(len(levels) and levels["reached"].iloc[-1])
+        numbers = (result.se_ave, result.se_ave_least, result.se_peak, len(levels), result.unreached)
+        rows.append((*key, *numbers, peak_reached))
     return pd.DataFrame(rows, columns=[*KEY, *EFFICIENCIES])
 
 

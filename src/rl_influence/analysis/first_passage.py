@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from .curves import rows_of
-from .sample_efficiency import sample_efficiency
+from .sample_efficiency import first_rounds, sample_efficiency
 from .statistics import final_return, mean_training_return
 
 Curves = Mapping[tuple[str, str, int], np.ndarray]  # (environment, method, seed) -> (K + 1,) test returns
@@ -38,14 +38,6 @@ def rises(curves: Curves, reference: str) -> dict[str, tuple[float, float]]:
         mean = np.mean(standard, axis=0) if standard else np.array([np.nan])
         found[environment] = float(mean[0]), float(np.nanmax(mean)) if standard else np.nan
     return found
-
-
-def first_rounds(returns, levels) -> tuple[np.ndarray, np.ndarray]:
-    """First round at which a curve is at or above each level, its last evaluated one if never; and whether it is."""
-    curve = np.asarray(returns, dtype=float)
-    hits = [np.flatnonzero(curve >= level) for level in levels]
-    last = np.flatnonzero(~np.isnan(curve))[-1]
-    return np.array([hit[0] if len(hit) else last for hit in hits], dtype=int), np.array([len(h) > 0 for h in hits])
 
 
 def saving(method, reference, method_reached, reference_reached) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

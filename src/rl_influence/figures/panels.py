@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -65,7 +65,7 @@ def curves_figure(
     tables: dict,
     config: Config,
     methods: dict[str, list[str]],
-    subject: Iterable[str] = (),
+    subject: Sequence[str] = (),
     *,
     one_iif: bool = True,
     spread: str = "band",
@@ -73,7 +73,14 @@ def curves_figure(
     """One panel of learning curves per environment; `methods` gives each environment's methods, in the order drawn. An
     environment is drawn if there are runs of a method of `subject` (default: of any); `Nothing` if no panel is left.
     `one_iif`: IIF at each environment's own p is one method. `spread`: see `draw_curves`."""
-    methods, drawn = wanted(tables, config, methods, subject)
+    grid, there = in_grid(config), {*conditions(tables["curves_summary"])}
+    methods = {e: [m for m in ms if (e, m) in grid] for e, ms in methods.items()}
+    subjects = {e: [m for m in ms if m in subject] if subject else ms for e, ms in methods.items()}
+    drawn = [e for e, ms in subjects.items() if any((e, m) in there for m in ms)]
+    if not drawn:
+        parts = {e: ", ".join(config.methods[m].label for m in ms) for e, ms in subjects.items()}
+        pairs = "; ".join(f"{config.environments[e].label}: {labels}" for e, labels in parts.items())
+        raise style.Nothing(f"no finished run of {pairs or 'its methods in this study'}")
     figure, axes = style.grid(len(drawn))
     axes = list(axes[:, 0])
     shown = {name: methods[name] for name in drawn}
@@ -94,22 +101,6 @@ def compared_with_iif(tables: dict, config: Config, methods: list[str]) -> Figur
     """Curves of `methods` beside standard PPO and IIF, in the environments where there are runs of any of them."""
     environments = [e for e in main_environments(config) if any((e, m) in in_grid(config) for m in methods)]
     return curves_figure(tables, config, {e: [*standard_and_iif(config, e), *methods] for e in environments}, methods)
-
-
-def wanted(
-    tables: dict, config: Config, methods: dict[str, list[str]], subject: Iterable[str] = ()
-) -> tuple[dict, list[str]]:
-    """The part of `methods` that the study's grid has, and the environments of which there are curves of `subject`."""
-    grid = in_grid(config)
-    methods = {e: [m for m in ms if (e, m) in grid] for e, ms in methods.items()}
-    there = {*conditions(tables["curves_summary"])}
-    subject = {*subject}
-    drawn = [e for e, ms in methods.items() if any((e, m) in there for m in ms if not subject or m in subject)]
-    if not drawn:
-        parts = {e: [config.methods[m].label for m in ms if not subject or m in subject] for e, ms in methods.items()}
-        pairs = "; ".join(f"{config.environments[e].label}: {', '.join(labels)}" for e, labels in parts.items())
-        raise style.Nothing(f"no finished run of {pairs or 'its methods in this study'}")
-    return methods, drawn
 
 
 def draw_curves(
