@@ -15,7 +15,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import StudyCurves, adam_variants, chosen_iif, compared_environments, random_methods, reference_method
+from .curves import StudyCurves, chosen_iif, compared_environments, random_methods, reference_method
 from .first_passage import Curves, rises, saved
 from .groups import compared, returns_by_run
 from .statistics import mean_training_return, percentiles, probability_of_improvement, t_interval, welch_interval
@@ -74,7 +74,7 @@ def improvement(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
     expected = {(environment, method): n for environment, method, n in compared(study)}
     for role in _roles(config)[1:]:
         strata = []
-        for environment in _environments(config):
+        for environment in compared_environments(config):
             method = chosen_iif(config, environment) if role == "chosen" else role
             both = saved(passages, environment, method, reference)
             savings = both.groupby("seed")["saved"].mean().to_numpy()
@@ -110,10 +110,6 @@ def _roles(config: Config) -> list[str]:
     return [reference_method(config), "chosen", *random_methods(config)[:1]]
 
 
-def _environments(config: Config) -> list[str]:
-    return [name for name in compared_environments(config) if name not in adam_variants(config)]
-
-
 def _of(curves: Curves, environment: str, role: str, config: Config) -> list[np.ndarray]:
     method = chosen_iif(config, environment) if role == "chosen" else role
     return [curve for (e, m, _), curve in curves.items() if (e, m) == (environment, method)]
@@ -122,7 +118,7 @@ def _of(curves: Curves, environment: str, role: str, config: Config) -> list[np.
 def _curves_of(curves: Curves, config: Config, role: str) -> dict[str, np.ndarray]:
     """environment -> (seeds, len(SHARES)) normalised returns of a method, where it has enough seeds and PPO rises."""
     found, ways = {}, rises(curves, reference_method(config))
-    for environment in _environments(config):
+    for environment in compared_environments(config):
         own, (start, top) = _of(curves, environment, role, config), ways.get(environment, (0.0, 0.0))
         if len(own) >= FEWEST and top > start:
             found[environment] = (np.array([_at_shares(curve) for curve in own]) - start) / (top - start)

@@ -1,7 +1,7 @@
 """Comparisons with the seed as the unit: what a table has per seed, and methods compared directly.
 
 The gain of IIF over PPO in the paper mixes up to three causes, because its filtered runs also take fewer updates and,
-in the public code, train without clipping the gradient's norm. `controls` takes it apart: each row changes one thing.
+in the public code, train without clipping the gradient's norm. `CONTRASTS` takes it apart: each row changes one thing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, environments_of, reference_method
+from .curves import KEY, StudyCurves, environments_of, reference_method
 from .first_passage import rounds_to, saving
 from .groups import returns_by_run
 from .sample_efficiency import sample_efficiency
@@ -38,7 +38,9 @@ PPO, IIF = Role("all"), Role("influence")
 RANDOM, DIFFICULTY = Role("random"), Role("difficulty")  # both drop as many records as IIF: the same updates
 PPO_FEW, IIF_MANY = Role("all", "as_influence"), Role("influence", "as_all")
 PPO_UNCLIPPED, IIF_UNCLIPPED = Role("all", clipped=False), Role("influence", clipped=False)
-CONTRASTS = (  # effect, what is compared, method, minus
+# Both: effect, what is compared, method, minus. CONTRASTS: what the filter, the number of updates and clipping do, each
+# with the rest held equal. HEURISTICS: what noise in the estimated advantages costs them, and how they are beside IIF.
+CONTRASTS = (
     ("all three", "IIF unclipped − PPO (public code)", IIF_UNCLIPPED, PPO),
     ("filter and updates", "IIF − PPO", IIF, PPO),
     ("filter and updates", "IIF unclipped − PPO unclipped", IIF_UNCLIPPED, PPO_UNCLIPPED),
@@ -95,16 +97,6 @@ def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None, unit: 
     return values.groupby(table[unit].astype(int)).mean().dropna()
 
 
-def controls(study: StudyCurves) -> pd.DataFrame:
-    """What the filter, the number of updates and clipping do, each with the rest held equal; see `direct`."""
-    return direct(study, CONTRASTS)
-
-
-def heuristics(study: StudyCurves) -> pd.DataFrame:
-    """What noise in the estimated advantages costs the heuristics, and how they compare with IIF; see `direct`."""
-    return direct(study, HEURISTICS)
-
-
 def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]]) -> pd.DataFrame:
     """Two methods of the same seeds, compared directly, in every environment that has both (without Adam's).
 
@@ -116,9 +108,7 @@ def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]])
     passages = rounds_to(curves, reference_method(config)).set_index(KEY)
     for run in config.runs:
         grid[run.environment, run.method].add(run.seed)
-    for environment in environments_of(config):
-        if environment in adam_variants(config):
-            continue
+    for environment in environments_of(config, adam=False):
         for effect, label, *roles in contrasts:
             method, minus = (method_of(config, environment, role) for role in roles)
             expected = grid[environment, method] & grid[environment, minus]
@@ -150,7 +140,7 @@ def _compared(own: tuple, other: tuple, curves: Mapping, passages: pd.DataFrame)
 
 
 def conditions(config: Config) -> Iterable[tuple[str, str]]:
-    """(environment, method) pairs of the study that `controls` compares."""
+    """(environment, method) pairs of the study that `CONTRASTS` compares."""
     grid = {(run.environment, run.method) for run in config.runs}
     for environment in environments_of(config):
         for method in dict.fromkeys(method_of(config, environment, r) for _, _, *roles in CONTRASTS for r in roles):

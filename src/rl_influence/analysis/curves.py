@@ -108,16 +108,17 @@ def rows_of(table: pd.DataFrame, key: tuple) -> pd.DataFrame:
 # Which method is which, from what methods do (an id is an opaque name).
 
 
-def environments_of(config: Config) -> list[str]:
-    """The study's environments, in its order."""
-    return list(dict.fromkeys(run.environment for run in config.runs))
+def environments_of(config: Config, *, adam: bool = True) -> list[str]:
+    """The study's environments, in its order; without `adam` those that repeat no other one with that optimiser."""
+    environments = list(dict.fromkeys(run.environment for run in config.runs))
+    return environments if adam else [name for name in environments if name not in adam_variants(config)]
 
 
 def compared_environments(config: Config) -> list[str]:
-    """The study's environments without those (Pong in the study `paper`, whose one seed shows records) that it has on
-    fewer than three seeds and on less than half as many as another one."""
+    """The environments (without Adam's) that are compared over seeds: not those (Pong in the study `paper`, whose one
+    seed shows records) that the study has on fewer than three and on less than half as many as another one."""
     seeds = {e: len({run.seed for run in config.runs if run.environment == e}) for e in environments_of(config)}
-    return [environment for environment, n in seeds.items() if n >= 3 or 2 * n >= max(seeds.values())]
+    return [e for e in environments_of(config, adam=False) if seeds[e] >= 3 or 2 * seeds[e] >= max(seeds.values())]
 
 
 def methods_of(config: Config, kind: str | None = None) -> list[str]:

@@ -136,7 +136,7 @@ def table_2(efficiencies: pd.DataFrame, config: Config, reported: Reported) -> p
     """Table 2: the p sweep of IIF; the paper's numbers are its Table 2's."""
     ours = {(row["environment"], row["method"]): row for row in efficiencies.to_dict("records")}
     rows = []
-    for environment in [name for name in environments_of(config) if name not in adam_variants(config)]:
+    for environment in environments_of(config, adam=False):
         for method, percent in iif_sweep(config).items():
             if row := ours.get((environment, method)):
                 paper = reported.table_2.get(environment, {}).get(method)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, paper_id, reference_method
+from .curves import KEY, StudyCurves, environments_of, paper_id, reference_method
 from .first_passage import rises
 from .groups import by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
 from .reported import Reported
@@ -119,4 +119,5 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
 def table_4(gains: pd.DataFrame, config: Config) -> pd.DataFrame:
     """Table 4: the t interval of the final gain of IIF at each environment's p."""
     columns = ["environment", "method", "n", "expected", "gain", "gain_low", "gain_high", "detectable_gain"]
-    return chosen_rows(gains, config)[[*columns, "paper_gain_low", "paper_gain_high"]]
+    columns += ["paper_gain_low", "paper_gain_high"]
+    return chosen_rows(gains, config, environments_of(config, adam=False))[columns]

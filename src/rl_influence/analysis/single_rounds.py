@@ -12,8 +12,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +52,9 @@ def run_analysis(
     from rl_influence.runs.training import one_thread, take_snapshots
 
     spec, snapshot_dir, output_dir = analysis.run.spec, Path(snapshot_dir), Path(output_dir)
-    with _lock(snapshot_dir):
+    snapshot_dir.mkdir(parents=True, exist_ok=True)
+    with open(snapshot_dir / "lock", "w") as lock:  # another process that holds it is waited for
+        fcntl.flock(lock, fcntl.LOCK_EX)
         take_snapshots(spec, {*analysis.rounds, *snapshot_rounds}, snapshot_dir, log=log)
     weights = hashlib.sha256(snapshots.load_final(snapshot_dir).parameters.tobytes()).hexdigest()
     if trained and json.loads((Path(trained) / MANIFEST).read_text())["weights_sha256"] != weights:
@@ -145,12 +146,3 @@ def source(tables: Iterable[str], folder: str | Path, study: str) -> str:
         there, expected, digest = provenance(listed[listed["analysis"] == name])
         text += f"; {name} of {there} of {expected} runs, digest of its fingerprints {digest}"
     return f"{text}; see results/{study}/tables/{LISTS[0]}.csv"
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Holds the folder alone; waits for another process that does."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

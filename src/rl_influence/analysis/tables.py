@@ -22,7 +22,7 @@ from rl_influence.runs.files import write_atomic
 from . import efficiency, returns, runtimes
 from .aggregate import aggregate_curves, improvement
 from .claims import level_of
-from .contrasts import controls, heuristics
+from .contrasts import CONTRASTS, HEURISTICS, direct
 from .curves import KEY, StudyCurves, reference_method
 from .first_passage import null_values, rounds_to
 from .groups import returns_by_run
@@ -70,8 +70,8 @@ TABLES: dict[str, Table] = {
     "improvement": Table(improvement, ("rounds_to", "study")),
     "diagnostics_summary": Table(diagnostics_summary, ("rounds_to", "study")),
     "step_size": Table(step_size, ("diagnostics_summary", "study")),
-    "controls": Table(controls, ("study",)),
-    "heuristics": Table(heuristics, ("study",)),
+    "controls": Table(lambda study: direct(study, CONTRASTS), ("study",)),
+    "heuristics": Table(lambda study: direct(study, HEURISTICS), ("study",)),
     "runs": Table(runs, ("study",)),
     "missing_runs": Table(missing_runs, ("study",)),
     "runtimes_per_seed": Table(runtimes.runtimes_per_seed, ("study",)),

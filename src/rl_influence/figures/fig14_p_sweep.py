@@ -19,7 +19,7 @@ QUANTITIES = ("se_ave", "se_peak")
 def draw(tables: dict, config: Config) -> Figure:
     sweep, tables = iif_sweep(config), tables | {"efficiency": tables["table_2"]}
     finished = panels.conditions(table := tables["table_2"][tables["table_2"]["n"] > 0])
-    swept = {e: [m for m in sweep if (e, m) in finished] for e in panels.main_environments(config)}
+    swept = {e: [m for m in sweep if (e, m) in finished] for e in panels.compared_environments(config)}
     swept = {environment: methods for environment, methods in swept.items() if len(methods) > 1}
     if not swept:
         raise style.Nothing("no environment has finished runs of two p")

@@ -33,7 +33,7 @@ def draw(tables: dict, config: Config) -> Figure:
     table = tables["controls"]
     # environments of which the study has controls: elsewhere there is nothing to take apart
     apart = table[table["effect"].isin(["updates", "clipping"])]
-    drawn = [name for name in panels.main_environments(config) if apart.loc[apart["environment"] == name, "n"].any()]
+    drawn = [e for e in panels.compared_environments(config) if panels.rows_of(apart, (e,))["n"].any()]
     if not drawn:
         raise style.Nothing("no two methods that differ in one thing have finished")
     parts = {name: panels.rows_of(table[table["n"] > 0], (name,)) for name in drawn}

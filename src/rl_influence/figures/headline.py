@@ -73,7 +73,7 @@ def draw(tables: dict, config: Config) -> Figure:
         *(style.points({BOUND[1]: (style.POSITIVE, BOUND[0])}, markerfacecolor="white") if bounds else []),
         style.paper_handle(),
     ]
-    methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.main_environments(config)}
+    methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.compared_environments(config)}
     return style.finish(figure, handles, panels.missing(tables, config, methods))
 
 

@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator
 
 from rl_influence.analysis.curves import (
     KEY,
-    adam_variants,
     chosen_iif,
     compared_environments,
     reference_method,
@@ -35,11 +34,6 @@ SMALL = {  # what a figure itself says of what is drawn of the seeds
     "seeds": "Every line is a seed.",
 }
 CROWD = 6  # methods of a panel beyond which its lines stand alone
-
-
-def main_environments(config: Config) -> list[str]:
-    """The environments that are compared over seeds, without those that repeat another one with Adam."""
-    return [name for name in compared_environments(config) if name not in adam_variants(config)]
 
 
 def standard_and_iif(config: Config, environment: str) -> list[str]:
@@ -99,7 +93,7 @@ def curves_figure(
 
 def compared_with_iif(tables: dict, config: Config, methods: list[str]) -> Figure:
     """Curves of `methods` beside standard PPO and IIF, in the environments where there are runs of any of them."""
-    environments = [e for e in main_environments(config) if any((e, m) in in_grid(config) for m in methods)]
+    environments = [e for e in compared_environments(config) if any((e, m) in in_grid(config) for m in methods)]
     return curves_figure(tables, config, {e: [*standard_and_iif(config, e), *methods] for e in environments}, methods)
 
 

@@ -60,7 +60,8 @@ SETTINGS = {
 }
 GREY, SOFT, THIN = "#444444", "#999999", "#f3f3f3"  # small text, reference lines, panels of few seeds
 POSITIVE, NEGATIVE = "#0b55a5", "#d55e00"  # the paper's green and red
-STYLES = {  # colour, line, marker
+LOOK = ("color", "linestyle", "marker", "label")  # of a method: those of `STYLES`, and its name
+STYLES = {
     "ppo": ("#000000", "-", "o"),
     "iif": ("#0b55a5", "-", "s"),
     "iif_p6_25": ("#7fc8b4", (0, (1, 1)), "v"),
@@ -103,8 +104,8 @@ def context():
 def look(config: Config, method: str) -> dict:
     """Colour, line style, marker and label of a method; one without a place in `STYLES` takes a spare one."""
     others = [name for name in config.methods if name not in STYLES]
-    color, line, marker = STYLES[method] if method in STYLES else spare(others.index(method))
-    return {"color": color, "linestyle": line, "marker": marker, "label": config.methods[method].label}
+    style = STYLES[method] if method in STYLES else spare(others.index(method))
+    return dict(zip(LOOK, (*style, config.methods[method].label), strict=True))
 
 
 def spare(place: int) -> tuple:
@@ -114,8 +115,7 @@ def spare(place: int) -> tuple:
 
 def iif_look() -> dict:
     """IIF's, where it is one method: at each environment's own p, which stands elsewhere."""
-    color, line, marker = STYLES["iif"]
-    return {"color": color, "linestyle": line, "marker": marker, "label": "IIF"}
+    return dict(zip(LOOK, (*STYLES["iif"], "IIF"), strict=True))
 
 
 def grid(panels: int, heights: tuple[float, ...] = (1.6,)) -> tuple[Figure, np.ndarray]:
