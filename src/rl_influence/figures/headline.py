@@ -49,8 +49,9 @@ def draw(tables: dict, config: Config) -> Figure:
             mean = panels.find(tables["efficiency"], row["environment"], chosen_iif(config, row["environment"]))
             _draw_se_ave(saved, mean, place - 0.2)
             bounds |= bool(mean["unreached"])
-        _draw_interval(saved, row, "rounds_saved", place + (0 if row["environment"] == ALL else 0.2), PASSAGE[0], 100)
-        _draw_interval(chances, row, "probability", place, "D", 1)
+        below = place + (0 if row["environment"] == ALL else 0.2)
+        _draw_interval(saved, row, "rounds_saved", below, PASSAGE[0], 100, PASSAGE_COLOR)
+        _draw_interval(chances, row, "probability", place, "D", 1, style.POSITIVE)
     labels = [
         "all" if row.environment == ALL else f"{config.environments[row.environment].label}, n = {row.n}"
         for row in table.itertuples()
@@ -105,21 +106,18 @@ def _seeds(curves: pd.DataFrame, improvement: pd.DataFrame) -> str:
 
 
 def _draw_se_ave(axis: Axes, mean: pd.Series, place: float) -> None:
-    value, low, high, paper, spread = (
-        100 * mean[name] for name in ("se_ave", "se_ave_low", "se_ave_high", "paper_se_ave", "paper_se_ave_spread")
-    )
-    if not np.isnan(low):
-        axis.plot(np.clip([low, high], *LIMITS), [place, place], color=style.POSITIVE, lw=1.1)
     marker, fill = (BOUND[0], "white") if mean["unreached"] else (SE_AVE[0], style.POSITIVE)
-    axis.plot([value], [place], color=style.POSITIVE, marker=marker, markerfacecolor=fill, linestyle="none", zorder=4)
+    _draw_interval(axis, mean, "se_ave", place, marker, 100, style.POSITIVE, markerfacecolor=fill)
+    paper, spread = 100 * mean["paper_se_ave"], 100 * mean["paper_se_ave_spread"]
     if not np.isnan(paper):
         axis.plot([paper - spread, paper + spread], [place, place], color=style.PAPER["color"], lw=0.8)
         axis.plot([paper], [place], **style.PAPER, zorder=5)
 
 
-def _draw_interval(axis: Axes, row: pd.Series, name: str, place: float, marker: str, scale: float) -> None:
-    color = style.POSITIVE if name == "probability" else PASSAGE_COLOR
-    low, high = scale * row[f"{name}_low"], scale * row[f"{name}_high"]
+def _draw_interval(
+    axis, row: pd.Series, name: str, place: float, marker: str, scale: float, color: str, **look
+) -> None:
+    value, low, high = (scale * row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if not np.isnan(low):
         axis.plot(np.clip([low, high], *(LIMITS if scale > 1 else (0, 1))), [place, place], color=color, lw=1.1)
-    axis.plot([scale * row[name]], [place], color=color, marker=marker, linestyle="none", zorder=4)
+    axis.plot([value], [place], color=color, marker=marker, linestyle="none", zorder=4, **look)
