@@ -25,20 +25,16 @@ VERSIONS = ("python", "numpy", "torch", "gymnasium")
 class StudyCurves:
     """Everything that tables are made of.
 
-    Attributes:
-        curves: a row per run and round: environment, method (categories in the study's order), seed, then the columns
-            of curve.csv; sorted by run and round.
-        runs: a row per expected run: environment, method, seed, fingerprint, reason (empty: the run is in `curves`),
-            and what its manifest says of code and packages.
-        missing: what there is of the expected runs that are not in `curves`.
-        diagnostics: environment, method, seed, then the columns of diagnostics.csv, of the runs that have one.
-        timings: see runs/timings.py; empty where none were.
+    curves has a row per run and round: environment, method (categories in the study's order), seed, then the columns of
+    curve.csv; sorted by run and round. runs has a row per expected run: environment, method, seed, fingerprint, reason
+    (empty: the run is in `curves`), and what its manifest says of code and packages. diagnostics are those of the runs
+    that have some, timings see runs/timings.py.
     """
 
     config: Config
     curves: pd.DataFrame
     runs: pd.DataFrame
-    missing: tuple[Found, ...]
+    missing: tuple[Found, ...]  # what there is of the expected runs that are not in `curves`
     diagnostics: pd.DataFrame
     timings: pd.DataFrame
 

@@ -25,11 +25,9 @@ EFFICIENCIES = ["se_ave", "se_ave_least", "se_peak", "levels", "unreached", "pea
 
 
 def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
-    """SE_ave and SE_peak of each run against standard PPO of the same seed (section 5.2).
-
-    Columns: se_ave, se_peak (fractions; empty if the reference never rises above round 0), levels, unreached (levels
-    that the method never reaches: with any, se_ave is an upper bound, and se_ave_least the least), peak_reached.
-    """
+    """SE_ave and SE_peak of each run against standard PPO of the same seed (section 5.2): fractions, empty if the
+    reference never rises above round 0. unreached counts the levels that the method never reaches: with any, se_ave is
+    an upper bound, and se_ave_least the least."""
     rows = []
     for key, standard, own in pairs(study):
         result = sample_efficiency(standard["test_return"], own["test_return"])
@@ -41,11 +39,8 @@ def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
 
 
 def rounds_saved(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
-    """Rounds saved against standard PPO of the same seed, at each part of PPO's rise and on average over them.
-
-    Columns: environment, method, at (`0.5`, `0.75`, `0.9`, `mean`), n, expected, unreached (levels of all seeds that
-    either side never reaches), rounds_saved (a share in [-1, 1]) with its interval.
-    """
+    """Rounds saved against standard PPO of the same seed (a share in [-1, 1], with its interval), at each part of PPO's
+    rise and on average over them (`at`). unreached counts the levels of all seeds that either side never reaches."""
     reference = reference_method(study.config)
     rows = []
     for environment, method, expected in compared(study):

@@ -68,11 +68,8 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
 
 
 def returns_per_seed(study: StudyCurves) -> pd.DataFrame:
-    """Final return and mean training return of every run, and its number of rounds.
-
-    ppo_rise is the same for all runs of an environment: the way from standard PPO's untrained return to the highest
-    point of its mean curve; empty without standard PPO.
-    """
+    """Final return and mean training return of every run, and its number of rounds. ppo_rise is the environment's: the
+    way from standard PPO's untrained return to the highest point of its mean curve; empty without standard PPO."""
     curves = returns_by_run(study)
     ways = {name: top - start for name, (start, top) in rises(curves, reference_method(study.config)).items()}
     rows = [

@@ -57,10 +57,9 @@ def timed(config: Config) -> dict[str, dict[str, RunSpec]]:
 def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
     """CPU seconds of a round by phase, totals, and RT_peak against standard PPO of the same seed, of what was timed.
 
-    A run has the mean round of that repeat of the timings whose number is its seed modulo the number of repeats.
-    total_s and rt_peak count influence and optimisation, as the paper does; *_with_sampling adds environment sampling.
-    matching_peak_s is the time after which the method reaches standard PPO's maximum (or all of its time, if it never
-    does: peak_reached is false and rt_peak a bound).
+    A run has the mean round of that repeat of the timings whose number is its seed modulo the number of repeats. Totals
+    count influence and optimisation, as the paper does; *_with_sampling adds environment sampling. matching_peak_s is
+    the time after which the method reaches standard PPO's maximum, or all of its time (peak_reached is false then).
     """
     runs, reference = returns_by_run(study), reference_method(study.config)
     of_round = study.timings.groupby(["environment", "method", "repeat"])[[*PHASES]].mean()

@@ -40,9 +40,8 @@ def draw_grid_world(
 ) -> Figure:
     """Pictures of the bottom records of one run's rounds in a grid world, above what `draw_ranks` draws.
 
-    Args:
-        draw_pictures: axes, tiles of the map, bottom records on it, round -> draws a round's pictures.
-        heights: of the figure, and of its rows, in inches; the last two are those of `draw_ranks`.
+    `draw_pictures`: axes, tiles of the map, bottom records, round -> draws a round's pictures. `heights`: of the
+    figure, and of its rows, in inches; the last two are those of `draw_ranks`.
     """
     runs = panels.runs_of(tables["diagnosis_grid"], config, (world,))
     if not runs:
