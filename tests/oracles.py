@@ -419,7 +419,7 @@ def reductions(reference, method):
     return found, unreached
 
 
-def roughness(influence, embedding, u, sigma=None):
+def roughness(influence, embedding, u):
     """The definition, node by node and pair by pair."""
     nodes = [i for i in range(len(influence)) if influence[i] > 0]
     top = max(influence[i] for i in nodes)
@@ -427,8 +427,7 @@ def roughness(influence, embedding, u, sigma=None):
     for i in nodes:
         for j in nodes:
             distance[i, j] = math.dist(embedding[i], embedding[j])
-    if sigma is None:
-        sigma = float(np.median([distance[i, j] for i in nodes for j in nodes if i < j]))
+    sigma = float(np.median([distance[i, j] for i in nodes for j in nodes if i < j]))
     edges = set()
     for i in nodes:
         others = sorted(distance[i, j] for j in nodes if j != i)

@@ -40,7 +40,7 @@ def test_halves_are_left_out_and_the_round_redone(make_spec):
         predicted.append(-scores[gone].sum())
         with torch.no_grad():
             measured.append(float(target(trainer.policy)))
-    expected, _ = spearman(np.array(predicted), np.array(measured))
+    expected = spearman(np.array(predicted), np.array(measured))
     assert found.loc[("f_seq", "f_seq"), "spearman"] == pytest.approx(expected)
     assert set(found.index.get_level_values("outcome")) == {"f_seq", "reward"}
 

@@ -77,10 +77,12 @@ def test_all_records_are_scored_even_if_the_run_dropped_some(tmp_path):
     snapshot = make_snapshot(tmp_path)
     kept = len(snapshot.selection.kept)
     assert kept < 128
-    rows = agreement(snapshot, drop_fraction=1.0)
     full = snapshot.tracin(kept=np.arange(128))
     assert (full != 0).sum() > kept
-    assert rows.dropped_full.tolist() == [(full < 0).sum()] * 2
-    assert rows.dropped[1] == (snapshot.scores < 0).sum()
+    everything = compare(snapshot.scores, full, 1.0)
+    assert (everything["dropped"], everything["dropped_full"]) == ((snapshot.scores < 0).sum(), (full < 0).sum())
+    rows = agreement(snapshot)
+    assert rows.dropped_full.tolist() == [(full < 0).sum() // 2] * 2
+    assert rows.dropped[1] == (snapshot.scores < 0).sum() // 2
+    assert rows.drop_fraction.tolist() == [0.5, 0.5]  # the environment's
     assert set(rows.columns) >= {"round", "records", "spearman", "overlap"}
-    assert agreement(snapshot).drop_fraction.tolist() == [0.5, 0.5]  # the environment's

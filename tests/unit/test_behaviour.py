@@ -12,14 +12,12 @@ from rl_influence.analysis.behaviour import (
     BEHAVIOURS,
     Behaviour,
     analyse,
-    behaviour_of,
     breakpoints,
-    learned,
     swing_velocity,
     tailing_gap,
     target_record,
 )
-from rl_influence.analysis.roughness import embeddings, roughness
+from rl_influence.analysis.roughness import embeddings, roughness_table
 from rl_influence.attribution import FAction, influence_scores
 from rl_influence.config import ConfigError, RunSpec
 from rl_influence.runs import snapshots, training
@@ -115,8 +113,6 @@ def test_target_records_are_medians():
     assert target_record(acrobot, observations[:6]) == 5  # the lower one of 3 and 4
     with pytest.raises(ConfigError, match="no record of the buffer follows its rule"):
         target_record(acrobot, np.zeros((4, 6)))
-    with pytest.raises(ConfigError, match="no behaviour is defined for CartPole-v1; choices: highway-v0, Acrobot-v1"):
-        behaviour_of("CartPole-v1")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -143,14 +139,14 @@ def test_breakpoints_of_steps_and_of_too_little():
         breakpoints(range(8))
 
 
-def test_trajectory_by_hand(folder):
-    found = learned(folder, behaviour=WHATEVER, neighbours=(3, 10), number=4)
+def test_trajectory_by_hand(folder, monkeypatch):
+    monkeypatch.setitem(BEHAVIOURS, "CartPole-v1", WHATEVER)
     last, final = snapshots.load(folder, 8), snapshots.load_final(folder).policy()
+    found = analyse(last.spec, folder, range(9))
     positions = last.records.observations[:, 0]
     record = np.argsort(positions, kind="stable")[47]  # lower median of 96
-    assert (found.target["record"], found.target["round"], found.target["action"]) == (record, 8, 1)
     observation = last.records.observations[record]
-    np.testing.assert_array_equal(np.float32(found.target["observation"]), observation)
+    assert found["behaviour_targets"][["record", "round", "action"]].values.tolist() == [[record, 8, 1]]
 
     def probability(policy):
         with torch.no_grad():
@@ -158,40 +154,34 @@ def test_trajectory_by_hand(folder):
 
     target = FAction(observation, np.array(1))
     expected = [probability(snapshots.load(folder, k).policy()) for k in range(9)] + [probability(final)]
-    table = found.trajectory.set_index(["round", "neighbours"])
-    assert len(table) == 20
+    table = found["behaviour"].set_index(["round", "neighbours"])
+    assert len(table) == 30
     for k in range(9):
         snapshot = snapshots.load(folder, k)
         influence = influence_scores(snapshot.policy(), snapshot.records, target, backend="per_record").numpy()
-        for u in (3, 10):
+        by_hand = roughness_table(influence, embeddings(final, snapshot.records.observations))
+        for u, value in zip(by_hand["neighbours"], by_hand["roughness"], strict=True):
             row = table.loc[k, u]
             assert row.probability == pytest.approx(expected[k], rel=1e-5)
-            by_hand = roughness(influence, embeddings(final, snapshot.records.observations), neighbours=u)
-            assert row.roughness == pytest.approx(by_hand, rel=1e-3)
+            assert row.roughness == pytest.approx(value, rel=1e-3)
             assert row.nodes == (influence > 0).sum()
-    assert table.loc[9, 3].probability == pytest.approx(expected[9], rel=1e-5)
-    assert np.isnan(table.loc[9, 3].roughness)
+    assert table.loc[9, 20].probability == pytest.approx(expected[9], rel=1e-5)
+    assert np.isnan(table.loc[9, 20].roughness)
 
-    starts = breakpoints(expected)
-    assert found.phases.first_round.tolist() == starts
-    assert found.phases.last_round.tolist() == [starts[1] - 1, starts[2] - 1, 9]
-    for phase in found.phases.itertuples():
+    starts, phases = breakpoints(expected), found["behaviour_phases"]
+    assert phases.first_round.tolist() == starts
+    assert phases.last_round.tolist() == [starts[1] - 1, starts[2] - 1, 9]
+    for phase in phases.itertuples():
         assert phase.shown_round == (phase.first_round + phase.last_round) // 2
         assert phase.probability == pytest.approx(np.mean(expected[phase.first_round : phase.last_round + 1]), rel=1e-5)
-        snapshot = snapshots.load(folder, phase.shown_round)
-        scores = snapshot.influence_on(target)
-        top = found.records[found.records.phase == phase.phase]
-        assert top.record.tolist() == np.argsort(-scores, kind="stable")[:4].tolist()
-        assert (top["round"] == phase.shown_round).all()
 
 
 def test_refusals(folder, tmp_path):
-    with pytest.raises(ConfigError, match="no behaviour is defined for CartPole-v1"):
-        learned(folder)
-    with pytest.raises(ConfigError, match="10 rounds are too few for 4 phases"):
-        learned(folder, behaviour=WHATEVER, phases=4)
+    spec = snapshots.load_final(folder).spec
+    with pytest.raises(ConfigError, match="unknown behaviour 'CartPole-v1'"):
+        analyse(spec, folder, (0, 8))
     with pytest.raises(ResultError, match="no final policy"):
-        learned(tmp_path, behaviour=WHATEVER)
+        analyse(spec, tmp_path, (0, 8))
 
 
 def test_the_analysis_of_some_rounds(folder, monkeypatch):

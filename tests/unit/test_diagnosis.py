@@ -69,7 +69,7 @@ def frozenlake(folders):
 
 
 @pytest.mark.parametrize("name", ["frozenlake", "minigrid"])
-def test_states_equal_those_of_the_environment_itself(folders, name):
+def test_states_equal_those_of_the_environment_itself(folders, name, monkeypatch):
     second = make_snapshot(folders[name], name)
     first = snapshots.load(folders[name], 0)
     assert len(second.episode_actions) > 0  # the buffer begins within an episode
@@ -98,9 +98,11 @@ def test_states_equal_those_of_the_environment_itself(folders, name):
     expected = exact_advantages(model, probabilities, states, second.records.actions, found_steps, gamma=0.99)
     np.testing.assert_array_equal(exact, expected)
     number = {"frozenlake": 400, "minigrid": 4}[name]
-    rollouts = true_advantages(second, "rollouts", rollouts=number)
+    monkeypatch.setattr(diagnosis, "TOTAL_ROLLOUTS", 10**9)
+    monkeypatch.setattr(diagnosis, "MOST_ROLLOUTS", number)
+    rollouts = true_advantages(second, "rollouts")
     assert np.abs(rollouts - exact).mean() < 0.5 / number**0.5  # returns lie between 0 and 1
-    np.testing.assert_array_equal(rollouts, true_advantages(second, "rollouts", rollouts=number))
+    np.testing.assert_array_equal(rollouts, true_advantages(second, "rollouts"))
 
 
 def test_replay_of_random_outcomes_is_undecided():
@@ -174,7 +176,7 @@ def test_tables_of_a_run(folders, frozenlake):
     pd.testing.assert_frame_equal(ranked.reset_index(drop=True), by_rank(errors))
     grid = tables["diagnosis_grid"]
     grid = grid[grid["round"] == 1].drop(columns="round").reset_index(drop=True)
-    pd.testing.assert_frame_equal(grid, bottom_on_grid(frozenlake, true=true))
+    pd.testing.assert_frame_equal(grid, bottom_on_grid(frozenlake, frozenlake.influence(), true))
     records = tables["diagnosis_records"]
     assert records[["round", "end", "place"]].values.tolist() == [
         [k, end, place] for k in (0, 1) for end in ("top", "bottom") for place in range(1, 11)
@@ -252,7 +254,7 @@ def test_intervals_over_seeds(folders, frozenlake):
 def test_bottom_on_the_grid(frozenlake):
     scores = frozenlake.influence()
     true = true_advantages(frozenlake, "exact")
-    grid = bottom_on_grid(frozenlake, number=40)
+    grid = bottom_on_grid(frozenlake, scores, true, number=40)
     worst = [i for i in sorted(range(300), key=lambda i: (scores[i], i))[:40] if scores[i] < 0]
     cells = {}
     for i in worst:
@@ -272,19 +274,18 @@ def test_bottom_on_the_grid(frozenlake):
 def test_extreme_records_are_readable(folders, frozenlake):
     scores = frozenlake.influence()
     order = np.argsort(-scores, kind="stable")
-    table = extreme_records(frozenlake, number=7)
+    table = extreme_records(frozenlake, scores, number=7)
     assert table[table.end == "top"].record.tolist() == order[:7].tolist()
     assert table[table.end == "bottom"].record.tolist() == order[:-8:-1].tolist()
     assert table.place.tolist() == [*range(1, 8)] * 2
     assert (table.row * 4 + table.column == frozenlake.records.observations[table.record]).all()
     minigrid = make_snapshot(folders["minigrid"], "minigrid")
-    assert {"x", "y", "direction", "influence", "advantage"} <= set(extreme_records(minigrid, number=3).columns)
+    table = extreme_records(minigrid, minigrid.influence(), number=3)
+    assert {"x", "y", "direction", "influence", "advantage"} <= set(table.columns)
     acrobot = make_snapshot(folders["acrobot"], "acrobot")
     table = extreme_records(acrobot, np.arange(300.0), number=2)
     assert table.record.tolist() == [299, 298, 0, 1]
     np.testing.assert_array_equal(table.velocity2, acrobot.records.observations[[299, 298, 0, 1], 5])
-    with pytest.raises(ConfigError, match="no grid"):
-        bottom_on_grid(acrobot, np.arange(300.0), true=np.zeros(300))
 
 
 def test_state_names_fit_the_observations():

@@ -57,22 +57,24 @@ def snapshot(folder):
     return make_snapshot(folder)
 
 
-def test_one_gradient_step_is_predicted_perfectly(tmp_path):
+def test_one_gradient_step_is_predicted_perfectly(tmp_path, monkeypatch):
     # one full-batch step of plain gradient ascent, raw advantages: to first order the outcome is linear in the records
     snapshot = make_snapshot(
         tmp_path, batch_size=128, max_grad_norm=None, normalize_advantage=False, learning_rate=0.02
     )
-    scores, outcomes = faithfulness(snapshot, subsets=30, fraction=0.5, resamples=200)
-    f_return = scores[scores.outcome == "f_return"].set_index("scoring")
+    for name, value in {"SUBSETS": 30, "GROUPS": 3, "ORDERS": 1, "RESAMPLES": 200}.items():
+        monkeypatch.setattr(module, name, value)
+    scores = faithfulness(snapshot)
+    f_return = scores[(scores.outcome == "f_return") & (scores.removal == "subsets")].set_index("scoring")
     for scoring in ("TracIn, full", "start of round"):
         assert f_return.loc[scoring, "spearman"] > 0.97
     assert abs(f_return.loc["random", "spearman"]) < 0.6
-    assert (outcomes.updates == 1).all() and (outcomes.records_removed == 64).all()
+    assert (f_return["sets"] == 30).all() and f_return["reliability"].isna().all()
 
 
 def test_outcomes_equal_the_round_by_hand(snapshot):
     removals = [np.array([3, 4, 90]), np.arange(0, 128, 2)]
-    found = removal_outcomes(snapshot, removals, orders=2).set_index(["set", "order"])
+    found = removal_outcomes(snapshot, removals).set_index(["set", "order"])
     records = snapshot.records
     observations, actions = torch.from_numpy(records.observations), torch.from_numpy(records.actions)
     model = tabular.tabular_model(make_env(snapshot.spec.environment))
@@ -91,7 +93,8 @@ def test_outcomes_equal_the_round_by_hand(snapshot):
         assert found.loc[number, 1].f_return != row.f_return  # another mini-batch order
 
 
-def test_planted_scores_are_found_and_the_bootstrap_is_right():
+def test_planted_scores_are_found_and_the_bootstrap_is_right(monkeypatch):
+    monkeypatch.setattr(module, "RESAMPLES", 50)
     generator = np.random.default_rng(0)
     scores, other = generator.standard_normal((2, 40))
     removals = random_subsets(40, 25, 0.3, generator)
@@ -101,7 +104,7 @@ def test_planted_scores_are_found_and_the_bootstrap_is_right():
         columns=["set", "order", "f_return", "test_return"],
     )
     rows = datamodelling_scores(
-        outcomes, removals, {"planted": scores, "other": other}, resamples=50, generator=np.random.default_rng(1)
+        outcomes, removals, {"planted": scores, "other": other}, generator=np.random.default_rng(1)
     ).set_index(["outcome", "scoring"])
     assert rows.loc[("f_return", "planted"), "spearman"] == pytest.approx(1)
     assert rows.loc[("test_return", "planted"), "spearman"] == pytest.approx(-1)
@@ -120,9 +123,7 @@ def test_undefined_scores_are_nan_and_one_order_has_no_reliability():
     outcomes = pd.DataFrame(
         [(s, 0, float(s), 1.0) for s in range(6)], columns=["set", "order", "f_return", "test_return"]
     )
-    rows = datamodelling_scores(
-        outcomes, removals, {"size": np.ones(8)}, resamples=10, generator=np.random.default_rng(0)
-    )
+    rows = datamodelling_scores(outcomes, removals, {"size": np.ones(8)}, generator=np.random.default_rng(0))
     assert rows[["spearman", "low", "high", "reliability"]].isna().all(axis=None)
 
 
@@ -175,25 +176,17 @@ def test_score_table_columns(snapshot):
     assert all(values.shape == (128,) for values in table.values())
 
 
-def test_faithfulness_is_reproducible_and_covers_groups(snapshot, monkeypatch):
-    first, outcomes = faithfulness(snapshot, subsets=6, fraction=0.25, groups=5, orders=2, resamples=20)
-    second, _ = faithfulness(snapshot, subsets=6, fraction=0.25, groups=5, orders=2, resamples=20)
+def test_the_analysis_is_reproducible_and_covers_groups(snapshot, folder, monkeypatch):
+    for name, value in {"SUBSETS": 6, "FRACTION": 0.25, "GROUPS": 5, "RESAMPLES": 20}.items():
+        monkeypatch.setattr(module, name, value)
+    (first,), (second,) = (analyse(snapshot.spec, folder, (1,)).values() for _ in range(2))
     pd.testing.assert_frame_equal(first, second)
-    assert outcomes.groupby("removal").size().to_dict() == {"groups": 10, "subsets": 12}
+    assert first.groupby("removal")["sets"].unique().str[0].to_dict() == {"groups": 5, "subsets": 6}
     assert set(first[first.removal == "groups"].scoring) - set(first[first.removal == "subsets"].scoring) == {
         "number of records"
     }
     assert set(module.OUTCOMES) == set(first.outcome)
-    assert (first["round"] == 1).all()
-
-
-def test_the_analysis_is_that_of_every_round(snapshot, folder, monkeypatch):
-    for name, value in {"SUBSETS": 5, "FRACTION": 0.25, "GROUPS": 3, "ORDERS": 2}.items():
-        monkeypatch.setattr(module, name, value)
-    (table,) = analyse(snapshot.spec, folder, (1,)).values()
-    by_hand, outcomes = faithfulness(snapshot, subsets=5, fraction=0.25, groups=3, orders=2)
-    pd.testing.assert_frame_equal(table, by_hand)
-    assert outcomes.groupby("removal").size().to_dict() == {"groups": 6, "subsets": 10}
+    assert (first["round"] == 1).all() and (first["orders"] == 2).all()
 
 
 def test_means_over_seeds_leave_out_what_is_undefined():

@@ -21,8 +21,9 @@ CURVES = {
 
 def test_rise_is_that_of_the_mean_curve():
     # mean curve: 0.1 0.2 0.5 0.7 0.9
-    assert fp.rise([CURVES["e", "ppo", 0], CURVES["e", "ppo", 1]]) == pytest.approx((0.1, 0.9))
-    assert fp.rise([np.array([0.0, nan, 0.5, nan, 0.4])]) == (0.0, 0.5)
+    assert fp.rises(CURVES, "ppo")["e"] == pytest.approx((0.1, 0.9))
+    assert fp.rises({("a", "ppo", 0): np.array([0.0, nan, 0.5, nan, 0.4])}, "ppo") == {"a": (0.0, 0.5)}
+    assert np.isnan(fp.rises({("a", "iif", 0): np.ones(3)}, "ppo")["a"]).all()
 
 
 def test_first_rounds_by_hand():

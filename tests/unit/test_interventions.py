@@ -1,5 +1,7 @@
 """Interventions redo a round by hand: same parameters, same mini-batches, only the records differ."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -40,7 +42,7 @@ def snapshot(tmp_path_factory):
 
 
 def test_each_arm_equals_the_round_by_hand(snapshot):
-    rows = single_round(snapshot, repeats=2).set_index(["arm", "repeat"])
+    rows = single_round(snapshot).set_index("arm")
     model = tabular.tabular_model(make_env(snapshot.spec.environment))
     scores = snapshot.influence()
     negative = sorted((i for i in range(256) if scores[i] < 0), key=lambda i: (scores[i], i))
@@ -58,19 +60,16 @@ def test_each_arm_equals_the_round_by_hand(snapshot):
             order = stream.permutation(kept)
             for start in range(0, len(order) - 31, 32):
                 updates += learner.update(snapshot.records, [order[start : start + 32]])
-        row = rows.loc[arm, 0]
+        row = rows.loc[arm]
         assert (row.records_removed, row.updates) == (len(without), updates)
         assert row.return_before == before
         assert row.return_after == pytest.approx(test_return(learner), abs=1e-12)
         assert row.delta == row.return_after - row.return_before
-    assert {arm for arm, _ in rows.index} == {*removed, "random", "random_p"}
-    for arm in ("negative", "negative_p"):
-        for repeat in (0, 1):  # as many records and updates as without the negative ones
-            random = rows.loc[arm.replace("negative", "random"), repeat]
-            assert random.records_removed == rows.loc[arm, 0].records_removed
-            assert random.updates == rows.loc[arm, 0].updates
+    assert {*rows.index} == {*removed, "random", "random_p"}
+    for arm in ("negative", "negative_p"):  # as many records and updates as without the negative ones
         random = rows.loc[arm.replace("negative", "random")]
-        assert random.return_after[0] != random.return_after[1]
+        assert (random.records_removed, random.updates) == (rows.loc[arm].records_removed, rows.loc[arm].updates)
+        assert random.return_after != rows.loc[arm].return_after
 
 
 def test_it_can_be_repeated_and_leaves_the_snapshot_alone(snapshot):
@@ -83,13 +82,16 @@ def test_it_can_be_repeated_and_leaves_the_snapshot_alone(snapshot):
         np.testing.assert_array_equal(snapshot.records.arrays()[name], array)
 
 
-def test_arms_share_their_test_episodes(snapshot):
-    batched = EvaluationConfig(kind="batched", episodes=400)
-    rows = single_round(snapshot, evaluation=batched).set_index("arm")
-    untouched = single_round(snapshot, evaluation=batched, repeats=3).set_index("arm")
-    assert rows.loc["all"].equals(untouched.loc["all"])  # further arms draw nothing that this one sees
+def test_arms_share_their_test_episodes(snapshot, monkeypatch):
+    monkeypatch.setattr(interventions, "EPISODES", 400)
+    rows = single_round(with_episodes(snapshot, 400)).set_index("arm")
     assert (rows.se_before > 0).all() and (rows.se_after > 0).all()
     assert rows.return_before.nunique() == 1
+
+
+def with_episodes(snapshot, episodes):
+    evaluation = EvaluationConfig(kind="batched", episodes=episodes)
+    return replace(snapshot, spec=snapshot.spec.model_copy(update={"evaluation": evaluation}))
 
 
 def test_the_analysis_covers_its_rounds_with_few_episodes(tmp_path, monkeypatch):
@@ -98,8 +100,7 @@ def test_the_analysis_covers_its_rounds_with_few_episodes(tmp_path, monkeypatch)
     for limit, episodes in ((5, 5), (1000, 8)):  # the run's own at most
         monkeypatch.setattr(interventions, "EPISODES", limit)
         table = analyse(spec, tmp_path, (0, 1))["interventions"]
-        evaluation = EvaluationConfig(kind="batched", episodes=episodes)
-        by_hand = [single_round(snapshots.load(tmp_path, k), evaluation=evaluation) for k in (0, 1)]
+        by_hand = [single_round(with_episodes(snapshots.load(tmp_path, k), episodes)) for k in (0, 1)]
         pd.testing.assert_frame_equal(table, pd.concat(by_hand, ignore_index=True))
     assert (
         table.groupby("round")["arm"].apply(list).tolist()

@@ -1,23 +1,12 @@
 """Statistics against hand values, closed forms and simulation."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from rl_influence.analysis import statistics as st
 
 nan = np.nan
-
-
-def test_paired_differences_match_seeds_and_name_the_rest():
-    reference = pd.Series({0: 1.0, 1: 2.0, 3: 5.0})
-    method = pd.Series({3: 6.0, 1: 2.5, 2: 9.0})
-    paired = st.paired_differences(reference, method)
-    assert paired.differences.to_dict() == {1: 0.5, 3: 1.0}
-    assert paired.unpaired == (0, 2)
-    with pytest.raises(ValueError, match="seed 1 is repeated"):
-        st.paired_differences(reference, pd.Series([1.0, 2.0], index=[1, 1]))
 
 
 def test_t_interval_by_hand():
@@ -69,12 +58,6 @@ def test_t_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [low <= 1 <= high for _, low, high, _ in map(st.t_interval, rng.normal(1, 2, size=(4000, 5)))]
     assert abs(np.mean(hits) - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 4000)
-
-
-def test_interquartile_mean_by_hand():
-    assert st.interquartile_mean([100, 1, 2, 3, -50]) == 2  # one cut at each end
-    assert st.interquartile_mean([1, 2, 6]) == 3  # nothing to cut
-    assert st.interquartile_mean([9, 1, 2, 3, 4, 5, 6, -9]) == 3.5
 
 
 def test_probability_of_improvement_by_hand():
@@ -135,29 +118,26 @@ def test_impossible_power_is_refused(arguments):
 
 def test_spearman_by_hand():
     # ranks 1 2 3 4 against 1 3 2 4: 1 - 6 * 2 / (4 * 15)
-    assert st.spearman([1, 2, 3, 40], [10, 30, 20, 40]) == (pytest.approx(0.8), 4)
-    assert st.spearman([1, 2, 3], [9, 5, 1]) == (pytest.approx(-1), 3)
+    assert st.spearman([1, 2, 3, 40], [10, 30, 20, 40]) == pytest.approx(0.8)
+    assert st.spearman([1, 2, 3], [9, 5, 1]) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "n", "reason"),
+    ("x", "y"),
     [
-        ([1, 1, 1], [1, 2, 3], 3, "x constant"),
-        ([1, 2, 3], [0, 0, 0], 3, "y constant"),
-        ([0, 0, 0], [0, 0, 0], 3, "x and y constant"),
-        ([1, 2], [1, 2], 2, "2 points"),
-        ([], [], 0, "0 points"),
-        ([1, 2, nan, 4], [1, nan, 3, 4], 2, "2 of 4 points are nan"),
+        ([1, 1, 1], [1, 2, 3]),
+        ([1, 2, 3], [0, 0, 0]),
+        ([0, 0, 0], [0, 0, 0]),
+        ([1, 2], [1, 2]),
+        ([], []),
+        ([1, 2, nan, 4], [1, nan, 3, 4]),
     ],
 )
-def test_spearman_undefined_says_so_with_its_n(x, y, n, reason):
-    rho, count = st.spearman(x, y)
-    assert np.isnan(rho) and count == n
-    assert reason in st.why_undefined(x, y)
+def test_spearman_is_undefined_without_points_or_spread(x, y):
+    assert np.isnan(st.spearman(x, y))
 
 
 @pytest.mark.parametrize("x, y", [([1, 2, 3], [1, 2]), ([[1, 2, 3]], [[1, 2, 3]])])
 def test_points_are_two_lists_of_one_length(x, y):
-    for measure in (st.spearman, st.why_undefined):
-        with pytest.raises(ValueError, match="expected two equally long lists"):
-            measure(x, y)
+    with pytest.raises(ValueError, match="expected two equally long lists"):
+        st.spearman(x, y)

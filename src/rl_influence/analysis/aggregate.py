@@ -10,32 +10,16 @@ interval of a mean covers 92 % (without the difference 89 %). Environments with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import (
-    StudyCurves,
-    adam_variants,
-    chosen_iif,
-    compared_environments,
-    random_methods,
-    reference_method,
-)
-from .first_passage import rise, saved
+from .curves import StudyCurves, chosen_iif, compared_environments, random_methods, reference_method
+from .first_passage import Curves, rises, saved
 from .groups import compared, returns_by_run
-from .statistics import (
-    mean_training_return,
-    percentiles,
-    probability_of_improvement,
-    t_interval,
-    welch_interval,
-)
+from .statistics import mean_training_return, percentiles, probability_of_improvement, t_interval, welch_interval
 
-Curves = Mapping[tuple[str, str, int], np.ndarray]  # (environment, method, seed) -> (K + 1,) test returns
 SHARES = np.linspace(0, 1, 51)  # of a run's rounds
 FEWEST = 3
 RESAMPLES = 2000
@@ -48,12 +32,8 @@ BOOTSTRAP_SEED = 20250519  # of the resampling: the same results give the same i
 
 
 def weighted_iqm(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Mean of the middle half of a weighted sample, along the last axis; at its edges values count in part.
-
-    Args:
-        values: (..., n).
-        weights: (..., n), of any sum.
-    """
+    """Mean of the middle half of a weighted sample, along the last axis; at its edges values count in part. `values`
+    and `weights` (of any sum): (..., n)."""
     order = np.argsort(values, axis=-1, kind="stable")
     values, weights = np.take_along_axis(values, order, -1), np.take_along_axis(weights, order, -1)
     ends = np.cumsum(weights, axis=-1) / weights.sum(axis=-1, keepdims=True)
@@ -68,12 +48,8 @@ def resamples(sizes: list[int], number: int, generator: np.random.Generator) -> 
 
 
 def aggregate_curves(study: StudyCurves) -> pd.DataFrame:
-    """Interquartile means over all environments' normalised curves, at equal shares of their rounds.
-
-    Returns:
-        Rows with environment (`all`), method (`chosen`: IIF at each environment's own p), share, iqm, low, high,
-        environments, runs; none unless every method has enough seeds somewhere.
-    """
+    """Interquartile means over all environments' normalised curves, at equal shares of their rounds; method `chosen` is
+    IIF at each environment's own p. No rows unless every method has enough seeds somewhere."""
     config, curves = study.config, returns_by_run(study)
     roles = _roles(config)
     groups = {name: _curves_of(curves, config, name) for name in roles}
@@ -90,23 +66,21 @@ def aggregate_curves(study: StudyCurves) -> pd.DataFrame:
 
 
 def improvement(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
-    """Rounds saved against PPO, and the probability that a run's mean training return is higher than one of PPO's.
-
-    Per environment: rounds saved as in the table of that name, mean over levels, with the t interval; unreached: share
-    of levels that either side never reaches. Row `all`: means over the environments, with their intervals.
-    """
+    """Rounds saved against PPO, and the probability that a run's mean training return is higher than one of PPO's. Per
+    environment the former is that of its table, mean over levels, with the t interval; unreached: share of levels that
+    either side never reaches. Row `all`: means over the environments, with their intervals."""
     config, curves, rows = study.config, returns_by_run(study), []
     reference = reference_method(config)
     expected = {(environment, method): n for environment, method, n in compared(study)}
     for role in _roles(config)[1:]:
         strata = []
-        for environment in _environments(config):
-            method = _method(role, environment, config)
+        for environment in compared_environments(config):
+            method = chosen_iif(config, environment) if role == "chosen" else role
             both = saved(passages, environment, method, reference)
             savings = both.groupby("seed")["saved"].mean().to_numpy()
             if not len(savings) or (environment, method) not in expected:
                 continue
-            sides = (_of(curves, environment, name) for name in (method, reference))
+            sides = (_of(curves, environment, name, config) for name in (role, reference))
             scores = [np.array([mean_training_return(curve) for curve in side]) for side in sides]
             mean, low, high, n = t_interval(savings, most=1.0)
             counts = (n, expected[environment, method], mean, low, high, both["never"].mean())
@@ -133,29 +107,19 @@ def _over_environments(strata: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) 
 
 def _roles(config: Config) -> list[str]:
     """Standard PPO, IIF at each environment's own p, and random dropping if the study has it."""
-    random = random_methods(config)
-    return [reference_method(config), "chosen", *random[:1]]
+    return [reference_method(config), "chosen", *random_methods(config)[:1]]
 
 
-def _method(role: str, environment: str, config: Config) -> str | None:
-    return chosen_iif(config, environment) if role == "chosen" else role
-
-
-def _environments(config: Config) -> list[str]:
-    return [name for name in compared_environments(config) if name not in adam_variants(config)]
-
-
-def _of(curves: Curves, environment: str, method: str | None) -> list[np.ndarray]:
+def _of(curves: Curves, environment: str, role: str, config: Config) -> list[np.ndarray]:
+    method = chosen_iif(config, environment) if role == "chosen" else role
     return [curve for (e, m, _), curve in curves.items() if (e, m) == (environment, method)]
 
 
 def _curves_of(curves: Curves, config: Config, role: str) -> dict[str, np.ndarray]:
     """environment -> (seeds, len(SHARES)) normalised returns of a method, where it has enough seeds and PPO rises."""
-    found = {}
-    for environment in _environments(config):
-        standard = _of(curves, environment, reference_method(config))
-        own = _of(curves, environment, _method(role, environment, config))
-        start, top = rise(standard) if standard else (0.0, 0.0)
+    found, ways = {}, rises(curves, reference_method(config))
+    for environment in compared_environments(config):
+        own, (start, top) = _of(curves, environment, role, config), ways.get(environment, (0.0, 0.0))
         if len(own) >= FEWEST and top > start:
             found[environment] = (np.array([_at_shares(curve) for curve in own]) - start) / (top - start)
     return found

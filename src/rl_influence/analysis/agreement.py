@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rl_influence.analysis.statistics import over_seeds, spearman, why_undefined
+from rl_influence.analysis.statistics import over_seeds, spearman
 from rl_influence.attribution import FReturn
 from rl_influence.config import RunSpec
 from rl_influence.runs import snapshots
@@ -35,43 +35,30 @@ SUMMARIES = {
 }
 
 
-def agreement(snapshot: Snapshot, *, drop_fraction: float | None = None) -> pd.DataFrame:
-    """Start-of-round scores against full TracIn on f_return.
+def agreement(snapshot: Snapshot) -> pd.DataFrame:
+    """Start-of-round scores against full TracIn on f_return, and what both drop at the environment's p.
 
-    Args:
-        drop_fraction: p of the dropped sets that are compared; default the environment's.
-
-    Returns:
-        One row per `shortcut` (advantages `raw`, or `normalised` as IIF's code does it): round, records, spearman,
-        pearson (nan where undefined), drop_fraction, dropped (by the shortcut), dropped_full (by the full sum), overlap
-        (share of the shortcut's drops that the full sum drops as well), overlap_by_chance (what a random set of that
-        size would share), jaccard (of both sets).
+    One row per `shortcut`: advantages `raw`, or `normalised` as IIF's code does it. Beside the correlations: dropped
+    (by the shortcut), dropped_full (by the full sum), overlap (share of the shortcut's drops that the full sum drops as
+    well), overlap_by_chance (what a random set of that size would share), jaccard (of both sets).
     """
-    spec, records = snapshot.spec, snapshot.records
-    fraction = spec.environment.drop_percent / 100 if drop_fraction is None else drop_fraction
-    full = snapshot.tracin(kept=np.arange(len(records)))
-    target = FReturn(records)
-    shortcuts = {
-        "raw": snapshot.influence_on(target),
-        "normalised": snapshot.influence_on(target, advantages=snapshot.normalized_advantages()),
-    }
-    return pd.DataFrame(
-        [
-            {"round": snapshot.round, "shortcut": name} | compare(scores, full, fraction)
-            for name, scores in shortcuts.items()
-        ]
-    )
+    full, target = snapshot.tracin(kept=np.arange(len(snapshot.records))), FReturn(snapshot.records)
+    fraction = snapshot.spec.environment.drop_percent / 100
+    rows = []
+    for shortcut, advantages in (("raw", None), ("normalised", snapshot.normalized_advantages())):
+        scores = snapshot.influence_on(target, advantages=advantages)
+        rows.append({"round": snapshot.round, "shortcut": shortcut} | compare(scores, full, fraction))
+    return pd.DataFrame(rows)
 
 
 def compare(scores: np.ndarray, full: np.ndarray, fraction: float) -> dict[str, float]:
     """Correlations of two scorings of the same records, and the overlap of what they drop at p = `fraction`."""
-    a, b = dropped(scores, fraction), dropped(full, fraction)
-    both = len(a & b)
-    pearson = np.nan if why_undefined(scores, full) else float(np.corrcoef(scores, full)[0, 1])
+    a, b = (set(np.argsort(x, kind="stable")[: number_dropped(x, fraction)].tolist()) for x in (scores, full))
+    both, rho = len(a & b), spearman(scores, full)
     return {
         "records": len(scores),
-        "spearman": spearman(scores, full)[0],
-        "pearson": pearson,
+        "spearman": rho,
+        "pearson": np.nan if np.isnan(rho) else float(np.corrcoef(scores, full)[0, 1]),
         "drop_fraction": fraction,
         "dropped": len(a),
         "dropped_full": len(b),
@@ -79,8 +66,3 @@ def compare(scores: np.ndarray, full: np.ndarray, fraction: float) -> dict[str, 
         "overlap_by_chance": len(b) / len(full) if a else np.nan,
         "jaccard": both / len(a | b) if a | b else np.nan,
     }
-
-
-def dropped(scores: np.ndarray, fraction: float) -> set[int]:
-    """The records that IIF drops at p = `fraction`."""
-    return set(np.argsort(scores, kind="stable")[: number_dropped(scores, fraction)].tolist())

@@ -1,11 +1,12 @@
 """Comparisons with the seed as the unit: what a table has per seed, and methods compared directly.
 
 The gain of IIF over PPO in the paper mixes up to three causes, because its filtered runs also take fewer updates and,
-in the public code, train without clipping the gradient's norm. `controls` takes it apart: each row changes one thing.
+in the public code, train without clipping the gradient's norm. `CONTRASTS` takes it apart: each row changes one thing.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, environments_of, reference_method
+from .curves import KEY, StudyCurves, environments_of, reference_method
 from .first_passage import rounds_to, saving
 from .groups import returns_by_run
 from .sample_efficiency import sample_efficiency
@@ -37,7 +38,9 @@ PPO, IIF = Role("all"), Role("influence")
 RANDOM, DIFFICULTY = Role("random"), Role("difficulty")  # both drop as many records as IIF: the same updates
 PPO_FEW, IIF_MANY = Role("all", "as_influence"), Role("influence", "as_all")
 PPO_UNCLIPPED, IIF_UNCLIPPED = Role("all", clipped=False), Role("influence", clipped=False)
-CONTRASTS = (  # effect, what is compared, method, minus
+# Both: effect, what is compared, method, minus. CONTRASTS: what the filter, the number of updates and clipping do, each
+# with the rest held equal. HEURISTICS: what noise in the estimated advantages costs them, and how they are beside IIF.
+CONTRASTS = (
     ("all three", "IIF unclipped − PPO (public code)", IIF_UNCLIPPED, PPO),
     ("filter and updates", "IIF − PPO", IIF, PPO),
     ("filter and updates", "IIF unclipped − PPO unclipped", IIF_UNCLIPPED, PPO_UNCLIPPED),
@@ -85,10 +88,8 @@ def rows_where(table: pd.DataFrame, where: Mapping[str, object]) -> pd.DataFrame
 
 
 def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None, unit: str = "seed") -> pd.Series:
-    """seed -> mean of a column over the seed's rows, or of its ratio to another column.
-
-    A ratio to 0 is undefined, as an empty value is: such rows enter no mean, and a seed without others is left out.
-    """
+    """seed -> mean of a column over the seed's rows, or of its ratio to another column. Rows where this is undefined (a
+    ratio to 0 is) enter no mean, and a seed without others is left out."""
     values = table[quantity].astype(float)
     if over:
         below = table[over].astype(float)
@@ -96,38 +97,22 @@ def per_seed(table: pd.DataFrame, quantity: str, over: str | None = None, unit: 
     return values.groupby(table[unit].astype(int)).mean().dropna()
 
 
-def controls(study: StudyCurves) -> pd.DataFrame:
-    """What the filter, the number of updates and clipping do, each with the rest held equal; see `direct`."""
-    return direct(study, CONTRASTS)
-
-
-def heuristics(study: StudyCurves) -> pd.DataFrame:
-    """What noise in the estimated advantages costs the heuristics, and how they compare with IIF; see `direct`."""
-    return direct(study, HEURISTICS)
-
-
 def direct(study: StudyCurves, contrasts: Iterable[tuple[str, str, Role, Role]]) -> pd.DataFrame:
     """Two methods of the same seeds, compared directly, in every environment that has both (without Adam's).
 
-    Returns:
-        Rows with environment, effect, contrast, method, minus, quantity, value with its interval, n, expected,
-        unreached. Quantities: rounds_saved (of the first against the second), se_ave (with the second in the place of
-        standard PPO: its levels, its rounds), mean_training_return and final_return (differences). unreached counts the
-        levels that the first (for rounds_saved: either) never reaches, over all seeds.
+    Quantities: rounds_saved (of the first against the second), se_ave (with the second in the place of standard PPO),
+    mean_training_return and final_return (differences). unreached counts the levels that the first (for rounds_saved:
+    either) never reaches, over all seeds.
     """
-    config, curves = study.config, returns_by_run(study)
+    config, curves, grid, rows = study.config, returns_by_run(study), defaultdict(set), []
     passages = rounds_to(curves, reference_method(config)).set_index(KEY)
-    grid: dict[tuple[str, str], set[int]] = {}
     for run in config.runs:
-        grid.setdefault((run.environment, run.method), set()).add(run.seed)
-    rows = []
-    for environment in environments_of(config):
-        if environment in adam_variants(config):
-            continue
+        grid[run.environment, run.method].add(run.seed)
+    for environment in environments_of(config, adam=False):
         for effect, label, *roles in contrasts:
             method, minus = (method_of(config, environment, role) for role in roles)
-            expected = grid.get((environment, method), set()) & grid.get((environment, minus), set())
-            found: dict[str, list[tuple[float, int]]] = {quantity: [] for quantity in QUANTITIES}
+            expected = grid[environment, method] & grid[environment, minus]
+            found = {quantity: [] for quantity in QUANTITIES}
             for seed in sorted(expected):
                 keys = [(environment, name, seed) for name in (method, minus)]
                 if all(key in curves for key in keys):
@@ -149,15 +134,13 @@ def _compared(own: tuple, other: tuple, curves: Mapping, passages: pd.DataFrame)
     for measure in (mean_training_return, final_return):
         found[measure.__name__] = (measure(pair[0]) - measure(pair[1]), 0)
     if own in passages.index:
-        a, b = passages.loc[[own]], passages.loc[[other]]
-        arrays = a["rounds"], b["rounds"], a["reached"], b["reached"]
-        reached = a["reached"].to_numpy() & b["reached"].to_numpy()
-        found["rounds_saved"] = (float(saving(*(x.to_numpy() for x in arrays))[0].mean()), int((~reached).sum()))
+        arrays = [passages.loc[[key], name].to_numpy() for name in ("rounds", "reached") for key in (own, other)]
+        found["rounds_saved"] = (float(saving(*arrays)[0].mean()), int((~(arrays[2] & arrays[3])).sum()))
     return found
 
 
 def conditions(config: Config) -> Iterable[tuple[str, str]]:
-    """(environment, method) pairs of the study that `controls` compares."""
+    """(environment, method) pairs of the study that `CONTRASTS` compares."""
     grid = {(run.environment, run.method) for run in config.runs}
     for environment in environments_of(config):
         for method in dict.fromkeys(method_of(config, environment, r) for _, _, *roles in CONTRASTS for r in roles):

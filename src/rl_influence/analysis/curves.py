@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rl_influence.config import Config, ConfigError, SelectionConfig
+from rl_influence.config import Config, ConfigError, MethodConfig, SelectionConfig
 from rl_influence.runs.columns import CURVE_COLUMNS, DIAGNOSTICS_COLUMNS, PHASES
 from rl_influence.runs.provenance import RESULTS_VERSION, fingerprint
 from rl_influence.runs.store import Found, Results
@@ -25,21 +25,16 @@ VERSIONS = ("python", "numpy", "torch", "gymnasium")
 class StudyCurves:
     """Everything that tables are made of.
 
-    Attributes:
-        config: the study's configuration.
-        curves: one row per run and round: environment, method (categories in the study's order), seed, then the columns
-            of curve.csv; sorted by run and round.
-        runs: one row per expected run: environment, method, seed, fingerprint, reason (empty: the run is in `curves`),
-            and what its manifest says of code and packages.
-        missing: what there is of the expected runs that are not in `curves`.
-        diagnostics: environment, method, seed, then the columns of diagnostics.csv, of the runs that have one.
-        timings: rounds that were timed in turn, in one process (runs/timings.py); empty where none were.
+    curves has a row per run and round: environment, method (categories in the study's order), seed, then the columns of
+    curve.csv; sorted by run and round. runs has a row per expected run: environment, method, seed, fingerprint, reason
+    (empty: the run is in `curves`), and what its manifest says of code and packages. diagnostics are those of the runs
+    that have some, timings see runs/timings.py.
     """
 
     config: Config
     curves: pd.DataFrame
     runs: pd.DataFrame
-    missing: tuple[Found, ...]
+    missing: tuple[Found, ...]  # what there is of the expected runs that are not in `curves`
     diagnostics: pd.DataFrame
     timings: pd.DataFrame
 
@@ -56,9 +51,9 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
         if found.result:
             for name, values in columns.items():
                 values += found.result.columns[name]
-            rounds, manifest = found.result.diagnostics(), found.result.manifest
+            rounds = found.result.diagnostics()
             seen += [pd.DataFrame(dict(zip(KEY, row.values(), strict=False)) | rounds)] if rounds else []
-            row |= {"code": str(manifest.get("code_fingerprint", ""))[:12]} | versions(manifest)
+            row |= made_by(found.result.manifest)
         else:
             row["reason"] = found.reason
             missing.append(found)
@@ -71,41 +66,55 @@ def load_study(config: Config, root: str | Path = ".") -> StudyCurves:
     curves = curves.sort_values([*KEY, "round"], ignore_index=True)
     runs = runs.sort_values(KEY, ignore_index=True)
     observed = pd.concat(seen, ignore_index=True) if seen else pd.DataFrame(columns=[*KEY, *DIAGNOSTICS_COLUMNS])
-    return StudyCurves(config, curves, runs, tuple(missing), observed, timings(config, root))
-
-
-def timings(config: Config, root: str | Path = ".") -> pd.DataFrame:
-    """The study's timed rounds, a row each: environment, method, repeat, round, and CPU seconds by phase."""
     path = Path(root) / "results" / config.study / "timings" / "timings.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["environment", "method", "repeat", *PHASES])
+    untimed = pd.DataFrame(columns=["environment", "method", "repeat", *PHASES])
+    timings = pd.read_csv(path) if path.exists() else untimed
+    return StudyCurves(config, curves, runs, tuple(missing), observed, timings)
 
 
 def runs_behind(runs: pd.DataFrame, study: str) -> str:
     """What figures and printed tables say of their runs; `runs` is the table of that name, which lists them all."""
-    there = sorted(runs.loc[runs["reason"].isna() | (runs["reason"] == ""), "fingerprint"])
-    digest = hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
+    there, expected, digest = provenance(runs)
     return (
-        f"study {study}: {len(there)} of {len(runs)} runs, results version {RESULTS_VERSION}, digest of their "
+        f"study {study}: {there} of {expected} runs, results version {RESULTS_VERSION}, digest of their "
         f"fingerprints {digest}; see results/{study}/tables/runs.csv"
     )
+
+
+def provenance(listed: pd.DataFrame) -> tuple[int, int, str]:
+    """How many results of a list are there, how many it names, and a digest of the fingerprints of the former."""
+    there = sorted(listed.loc[listed["reason"].isna() | (listed["reason"] == ""), "fingerprint"])
+    return len(there), len(listed), hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
+
+
+def made_by(manifest: dict) -> dict[str, str]:
+    """Code and packages that are listed beside a result; empty where its manifest does not say."""
+    packages = manifest.get("packages")
+    packages = packages if isinstance(packages, dict) else {}
+    return {"code": str(manifest.get("code_fingerprint", ""))[:12]} | {n: str(packages.get(n, "")) for n in VERSIONS}
+
+
+def rows_of(table: pd.DataFrame, key: tuple) -> pd.DataFrame:
+    """The rows of an environment, of one with a method, or of both with a seed."""
+    for name, value in zip(KEY, key, strict=False):
+        table = table[table[name] == value]
+    return table
 
 
 # Which method is which, from what methods do (an id is an opaque name).
 
 
-def environments_of(config: Config) -> list[str]:
-    """The study's environments, in its order."""
-    return list(dict.fromkeys(run.environment for run in config.runs))
+def environments_of(config: Config, *, adam: bool = True) -> list[str]:
+    """The study's environments, in its order; without `adam` those that repeat no other one with that optimiser."""
+    environments = list(dict.fromkeys(run.environment for run in config.runs))
+    return environments if adam else [name for name in environments if name not in adam_variants(config)]
 
 
 def compared_environments(config: Config) -> list[str]:
-    """The study's environments without those that it has on fewer than three seeds and on less than half as many as
-    another one.
-
-    Pong in the study `paper` is such a one: its one seed shows records, and compares no methods.
-    """
+    """The environments (without Adam's) that are compared over seeds: not those (Pong in the study `paper`, whose one
+    seed shows records) that the study has on fewer than three and on less than half as many as another one."""
     seeds = {e: len({run.seed for run in config.runs if run.environment == e}) for e in environments_of(config)}
-    return [environment for environment, n in seeds.items() if n >= 3 or 2 * n >= max(seeds.values())]
+    return [e for e in environments_of(config, adam=False) if seeds[e] >= 3 or 2 * seeds[e] >= max(seeds.values())]
 
 
 def methods_of(config: Config, kind: str | None = None) -> list[str]:
@@ -116,15 +125,15 @@ def methods_of(config: Config, kind: str | None = None) -> list[str]:
 
 def reference_method(config: Config) -> str:
     """Standard PPO: all records, its own updates, the environment's PPO settings."""
-    for name in config.methods:
-        if config.methods[name].selection.kind == "all" and _plain(config, name):
+    for name, method in config.methods.items():
+        if method.selection.kind == "all" and _plain(method):
             return name
     raise ConfigError("methods.yaml has no standard PPO: a method with selection: {kind: all} and nothing else")
 
 
 def random_methods(config: Config) -> list[str]:
     """Random dropping with nothing else changed."""
-    return [name for name in methods_of(config, "random") if _plain(config, name)]
+    return [name for name in methods_of(config, "random") if _plain(config.methods[name])]
 
 
 def iif_sweep(config: Config) -> dict[str, float]:
@@ -132,7 +141,7 @@ def iif_sweep(config: Config) -> dict[str, float]:
     found = {
         name: method.selection.drop_percent
         for name, method in config.methods.items()
-        if method.selection.kind == "influence" and _plain(config, name) and method.selection.drop_percent != "chosen"
+        if method.selection.kind == "influence" and _plain(method) and method.selection.drop_percent != "chosen"
     }
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
@@ -143,7 +152,7 @@ def chosen_iif(config: Config, environment: str) -> str | None:
     chosen = {
         name
         for name, method in config.methods.items()
-        if method.selection == SelectionConfig(kind="influence", drop_percent="chosen") and _plain(config, name)
+        if method.selection == SelectionConfig(kind="influence", drop_percent="chosen") and _plain(method)
     }
     used = {run.method for run in config.runs if run.environment == environment}
     return next((name for name in [*sorted((numbers | chosen) & used), *sorted(numbers), *sorted(chosen)]), None)
@@ -172,14 +181,7 @@ def adam_variants(config: Config) -> list[str]:
     ]
 
 
-def _plain(config: Config, name: str) -> bool:
-    method = config.methods[name]
+def _plain(method: MethodConfig) -> bool:
+    """Whether a method changes nothing but the records that train."""
     own = method.selection.updates == method.selection.displacement == "own"
     return own and not method.ppo.model_dump(exclude_unset=True)
-
-
-def versions(manifest: dict) -> dict[str, str]:
-    """Versions of the packages that are listed beside a result; empty where its manifest does not say."""
-    packages = manifest.get("packages")
-    packages = packages if isinstance(packages, dict) else {}
-    return {name: str(packages.get(name, "")) for name in VERSIONS}

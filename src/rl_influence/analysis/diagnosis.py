@@ -40,6 +40,7 @@ from rl_influence.evaluation.true_advantages import (
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 
+TILES = ("floor", "start", "hole", "goal")  # the later ones count where several do
 SOURCES = ("buffer", "rollouts", "exact")
 BOTTOM = 100  # records, as in the paper's figures
 SHOWN = 10  # records of each end that are listed one by one
@@ -48,17 +49,13 @@ TOTAL_ROLLOUTS = 20_000  # out of all places of a buffer; a few have more each, 
 FRAME = (4, 84, 84)  # Atari observations: stacked frames, the last one shown
 
 
-def _leg(number: int) -> tuple[str, ...]:
-    joints = [f"{joint}{number}_{what}" for joint in ("hip", "knee") for what in ("angle", "speed")]
-    return (*joints, f"contact{number}")
-
-
+_LEG = ("hip{}_angle", "hip{}_speed", "knee{}_angle", "knee{}_speed", "contact{}")
 STATE_NAMES = {
     "Acrobot-v1": ("cos1", "sin1", "cos2", "sin2", "velocity1", "velocity2"),
     "LunarLander-v3": ("x", "y", "vx", "vy", "angle", "angular_velocity", "contact1", "contact2"),
     "BipedalWalker-v3": (
         *("hull_angle", "hull_angular_velocity", "vx", "vy"),
-        *(*_leg(1), *_leg(2)),
+        *(name.format(leg) for leg in (1, 2) for name in _LEG),
         *(f"lidar{ray}" for ray in range(10)),
     ),
     "highway-v0": tuple(
@@ -71,11 +68,11 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
     """What is wrong with the bottom records of these rounds of a run; `directory` holds their snapshots.
 
     Returns:
-        diagnosis: `summary` by round and source of true advantages (only `buffer` without an exact model).
-        diagnosis_by_rank: `by_rank`, likewise.
-        diagnosis_grid: `bottom_on_grid` by round, and diagnosis_map: `map_tiles`; no rows without an exact model.
-        diagnosis_records: `extreme_records` by round, with the mean and the standard deviation of the whole buffer as
-            further ends; Atari frames as PNG files in base64.
+        - diagnosis: `summary` by round and source of true advantages (only `buffer` without an exact model);
+        - diagnosis_by_rank: `by_rank`, likewise;
+        - diagnosis_grid: `bottom_on_grid` by round, and diagnosis_map: `map_tiles`; no rows without an exact model;
+        - diagnosis_records: `extreme_records` by round, with the mean and the standard deviation of the whole buffer as
+          further ends; Atari frames as PNG files in base64.
     """
     found = {name: [] for name in ANALYSES["diagnosis"].tables}
     model = _model(spec)
@@ -88,7 +85,7 @@ def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, 
             found["diagnosis"].append(_at(pd.DataFrame([summary(errors)]), round=k, source=source))
             found["diagnosis_by_rank"].append(_at(by_rank(errors), round=k, source=source))
         if model:
-            found["diagnosis_grid"].append(_at(bottom_on_grid(snapshot, influence, true=true["exact"]), round=k))
+            found["diagnosis_grid"].append(_at(bottom_on_grid(snapshot, influence, true["exact"]), round=k))
         found["diagnosis_records"].append(_at(_listed(snapshot, influence), round=k))
     if model:
         found["diagnosis_map"].append(map_tiles(model))
@@ -137,48 +134,32 @@ def _png(frame: np.ndarray) -> str:
 
 
 def map_tiles(model: TabularModel) -> pd.DataFrame:
-    """The floor of a grid world by what its model says of it: x, y and tile, row by row.
-
-    A tile is `start`, `goal` (ends an episode with a reward), `hole` (ends it without) or `floor`; walls are no states.
-    """
-    tiles = {tuple(place): "floor" for place in _xy(model)[:, :2].tolist()}
-    for state in np.flatnonzero(model.start):
-        tiles[tuple(_xy(model)[state, :2].tolist())] = "start"
+    """The floor of a grid world: x, y and tile, row by row; walls are no states, a goal ends an episode with a reward
+    and a hole without."""
+    places = model.labels[:, ::-1] if model.labels.shape[1] == 2 else model.labels[:, :2]  # row, column or x, y, way
     ends = model.terminated & (model.probabilities > 0)
-    for what, rewarded in (("hole", False), ("goal", True)):  # a reached goal gives nothing more, and is a goal still
-        for state in np.unique(model.next_states[ends & ((model.rewards > 0) == rewarded)]):
-            tiles[tuple(_xy(model)[state, :2].tolist())] = what
-    rows = [(x, y, tile) for (x, y), tile in sorted(tiles.items(), key=lambda item: item[0][::-1])]
-    return pd.DataFrame(rows, columns=["x", "y", "tile"])
-
-
-def _xy(model: TabularModel) -> np.ndarray:
-    """Labels of the states as x, y and, where there is one, direction."""
-    return model.labels[:, ::-1] if model.labels.shape[1] == 2 else model.labels
+    kinds = np.zeros(len(places), dtype=int)
+    kinds[np.flatnonzero(model.start)] = TILES.index("start")
+    for tile, rewarded in (("hole", False), ("goal", True)):  # a reached goal gives nothing more, and is a goal still
+        kinds[model.next_states[ends & ((model.rewards > 0) == rewarded)]] = TILES.index(tile)
+    table = pd.DataFrame(places, columns=["x", "y"]).assign(tile=kinds)
+    table = table.groupby(["y", "x"], as_index=False)["tile"].max()  # several states may be at one place
+    return table.assign(tile=np.array(TILES)[table["tile"]])[["x", "y", "tile"]]
 
 
 def model_and_states(snapshot: Snapshot) -> tuple[TabularModel, RecordStates]:
-    """The environment's exact model and the state of every record in it.
-
-    Raises:
-        ConfigError: if the environment has no exact model.
-    """
+    """The environment's exact model (`ConfigError` without one) and the state of every record in it."""
     model = exact_model(snapshot.spec.environment)
     actions = snapshot.episode_actions
     first = replay(model, actions)
     return model, record_states(model, snapshot.records, initial_state=first, initial_step=len(actions))
 
 
-def true_advantages(snapshot: Snapshot, source: str, *, rollouts: int | None = None) -> np.ndarray:
-    """True advantages A(s, a) of the policy that collected the buffer, (n,).
-
-    Args:
-        source: `buffer` (averages over repeated visits), `rollouts` (fresh ones, on the tabular model) or `exact`.
-        rollouts: out of each (s, a) and each s; default 100, or fewer, but at least 4, where there are many of them.
-
-    Raises:
-        ConfigError: for another source, or an environment without a tabular model.
-    """
+def true_advantages(snapshot: Snapshot, source: str) -> np.ndarray:
+    """True advantages A(s, a) of the policy that collected the buffer, (n,), from `source`: `buffer` (averages over
+    repeated visits), `rollouts` (fresh ones on the tabular model: 100 out of each (s, a) and each s, or fewer, but at
+    least 4, where there are many of them) or `exact`. `ConfigError` for another one, or an environment without a
+    tabular model."""
     gamma = snapshot.spec.ppo.gamma
     if source == "buffer":
         return monte_carlo_advantages(snapshot.records, gamma=gamma)
@@ -189,19 +170,15 @@ def true_advantages(snapshot: Snapshot, source: str, *, rollouts: int | None = N
     if source == "exact":
         return exact_advantages(*arguments, gamma=gamma)
     generator = seeding.generator(snapshot.spec.seed, "diagnosis", snapshot.round)
-    if rollouts is None:
-        places = len(np.unique(states if model.reward_slope == 0 else [states, steps], axis=-1).T)
-        rollouts = min(max(TOTAL_ROLLOUTS // places, FEWEST_ROLLOUTS), MOST_ROLLOUTS)
+    places = len(np.unique(states if model.reward_slope == 0 else [states, steps], axis=-1).T)
+    rollouts = min(max(TOTAL_ROLLOUTS // places, FEWEST_ROLLOUTS), MOST_ROLLOUTS)
     return rollout_advantages(*arguments, gamma=gamma, rollouts=rollouts, generator=generator)
 
 
 def advantage_errors(influence: np.ndarray, estimated: np.ndarray, true: np.ndarray) -> pd.DataFrame:
-    """One row per record, by rank in decreasing influence (ties by index).
-
-    Returns:
-        rank (1 = most positive influence), record, influence, estimated, true, error (|true - estimated|), product,
-        sign_agrees (False for opposite signs; nan where an advantage is 0).
-    """
+    """One row per record by rank in decreasing influence (1 = most positive, ties by index): rank, record, influence,
+    estimated, true, error (|true - estimated|), product, sign_agrees (False for opposite signs; nan where an advantage
+    is 0)."""
     order = np.argsort(-np.asarray(influence), kind="stable")
     estimated, true = np.asarray(estimated, dtype=float)[order], np.asarray(true, dtype=float)[order]
     signs = np.sign(estimated) * np.sign(true)
@@ -220,42 +197,32 @@ def advantage_errors(influence: np.ndarray, estimated: np.ndarray, true: np.ndar
 
 
 def by_rank(errors: pd.DataFrame, bins: int = 32) -> pd.DataFrame:
-    """Means of `advantage_errors` over bins of equal size along the rank: error, product and sign agreement.
-
-    Returns:
-        Rows with first_rank, last_rank, records, influence, error, product, sign_agreement (share of the records where
-        both advantages have a sign; nan if none has).
-    """
-    groups = np.array_split(np.arange(len(errors)), min(bins, len(errors)))
-    rows = [errors.iloc[group] for group in groups]
-    return pd.DataFrame(
-        {
-            "first_rank": [part["rank"].iloc[0] for part in rows],
-            "last_rank": [part["rank"].iloc[-1] for part in rows],
-            "records": [len(part) for part in rows],
-            "influence": [part.influence.mean() for part in rows],
-            "error": [part.error.mean() for part in rows],
-            "product": [part["product"].mean() for part in rows],
-            "sign_agreement": [part.sign_agrees.mean() for part in rows],
-        }
+    """Means of `advantage_errors` over bins of equal size along the rank; sign_agreement is the share of the records
+    where both advantages have a sign (nan if none has)."""
+    parts = np.array_split(np.arange(len(errors)), min(bins, len(errors)))
+    bins_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return errors.groupby(bins_of).agg(
+        first_rank=("rank", "first"),
+        last_rank=("rank", "last"),
+        records=("rank", "size"),
+        influence=("influence", "mean"),
+        error=("error", "mean"),
+        product=("product", "mean"),
+        sign_agreement=("sign_agrees", "mean"),
     )
 
 
 def summary(errors: pd.DataFrame, bottom: int = BOTTOM) -> dict[str, float]:
-    """A round's numbers: correlations with influence, and the bottom records beside all of them.
-
-    Returns:
-        records, spearman_product and spearman_product_by_rank (see the module's description), spearman_error
-        (influence with |true - estimated|; negative supports the paper), and error and sign_agreement of all and of
-        the `bottom` records of most negative influence. nan where undefined.
-    """
+    """A round's numbers (nan where undefined): correlations with influence, see the module's description (a negative
+    one with |true - estimated| supports the paper), and error and sign agreement of all records and of the `bottom`
+    ones of most negative influence."""
     worst = errors.tail(bottom)
-    product = spearman(errors.influence, errors["product"])[0]
+    product = spearman(errors.influence, errors["product"])
     return {
         "records": len(errors),
         "spearman_product": product,
         "spearman_product_by_rank": -product,
-        "spearman_error": spearman(errors.influence, errors.error)[0],
+        "spearman_error": spearman(errors.influence, errors.error),
         "error": errors.error.mean(),
         "error_bottom": worst.error.mean(),
         "sign_agreement": errors.sign_agrees.mean(),
@@ -277,18 +244,11 @@ SUMMARIES = {
 }
 
 
-def extreme_records(snapshot: Snapshot, scores: np.ndarray | None = None, *, number: int = BOTTOM) -> pd.DataFrame:
-    """The records of most positive and most negative influence, readable.
-
-    Args:
-        scores: (n,); default those of IIF.
-
-    Returns:
-        `Snapshot.table` with influence, end (`top` or `bottom`) and place (1 = the most extreme), and, instead of the
-        observation, the state by name: row and column, or x, y and direction, where there is an exact model; the
-        quantities that the vector holds; frames stay in the snapshot (`records.observations[record]`).
-    """
-    scores = snapshot.influence() if scores is None else scores
+def extreme_records(snapshot: Snapshot, scores: np.ndarray, *, number: int = BOTTOM) -> pd.DataFrame:
+    """The records of most positive and most negative influence (n,), readable: `Snapshot.table` with influence, end
+    (`top` or `bottom`), place (1 = the most extreme), and, instead of the observation, the state by name: row and
+    column, or x, y and direction, where there is an exact model; the quantities that the vector holds. Frames stay in
+    the snapshot."""
     table = snapshot.table().assign(influence=scores)
     names = STATE_NAMES.get(snapshot.spec.environment.gym_id, ())
     vectors = snapshot.records.observations.reshape(len(scores), -1)
@@ -304,29 +264,13 @@ def extreme_records(snapshot: Snapshot, scores: np.ndarray | None = None, *, num
     )
 
 
-def bottom_on_grid(
-    snapshot: Snapshot, scores: np.ndarray | None = None, *, number: int = BOTTOM, true: np.ndarray | None = None
-) -> pd.DataFrame:
-    """The bottom records (of negative influence) gathered by state and action, for arrows on the grid (figure 3a).
-
-    Args:
-        scores: (n,); default those of IIF.
-        number: how many records of most negative influence.
-        true: (n,) true advantages; default exact.
-
-    Returns:
-        Rows with the state (row and column, or x, y and direction), action, records, influence (sum), estimated and
-        true (mean advantages), positive (share of the records with a positive estimate: green in the paper, else
-        red).
-    """
-    scores = snapshot.influence() if scores is None else scores
-    true = true_advantages(snapshot, "exact") if true is None else true
-    labels = _labels(snapshot)
-    if labels is None:
-        raise ConfigError(f"environment {snapshot.spec.environment.id}: there is no grid to gather its records on")
-    frame = labels.assign(
-        action=snapshot.records.actions, influence=scores, estimated=snapshot.records.advantages, true=true
-    )
+def bottom_on_grid(snapshot: Snapshot, scores: np.ndarray, true: np.ndarray, *, number: int = BOTTOM) -> pd.DataFrame:
+    """The bottom records (of negative influence) gathered by state and action, for arrows on the grid (figure 3a): the
+    state (row and column, or x, y and direction), action, records, influence (sum), estimated and true (mean
+    advantages), positive (share of the records with a positive estimate). `scores` and `true`: influence and true
+    advantages, (n,)."""
+    labels, records = _labels(snapshot), snapshot.records
+    frame = labels.assign(action=records.actions, influence=scores, estimated=records.advantages, true=true)
     bottom = frame.iloc[np.argsort(scores, kind="stable")[:number]]
     bottom = bottom[bottom.influence < 0]
     groups = bottom.groupby([*labels.columns, "action"], sort=True)

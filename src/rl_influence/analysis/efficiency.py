@@ -10,7 +10,7 @@ import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, paper_id, reference_method
+from .curves import KEY, StudyCurves, adam_variants, environments_of, iif_sweep, paper_id, reference_method, rows_of
 from .first_passage import FRACTIONS, saved
 from .groups import chosen_rows, compared, pairs, paper_columns
 from .reported import Reported
@@ -25,34 +25,22 @@ EFFICIENCIES = ["se_ave", "se_ave_least", "se_peak", "levels", "unreached", "pea
 
 
 def efficiency_per_seed(study: StudyCurves) -> pd.DataFrame:
-    """SE_ave and SE_peak of each run against standard PPO of the same seed (section 5.2).
-
-    Columns: se_ave, se_peak (fractions; empty if the reference never rises above round 0), levels, unreached (levels
-    that the method never reaches: with any, se_ave is an upper bound, and se_ave_least the least), peak_reached.
-    """
+    """SE_ave and SE_peak of each run against standard PPO of the same seed (section 5.2): fractions, empty if the
+    reference never rises above round 0. unreached counts the levels that the method never reaches: with any, se_ave is
+    an upper bound, and se_ave_least the least."""
     rows = []
     for key, standard, own in pairs(study):
         result = sample_efficiency(standard["test_return"], own["test_return"])
-        rows.append(
-            {
-                **dict(zip(KEY, key, strict=True)),
-                "se_ave": result.se_ave,
-                "se_ave_least": result.se_ave_least,
-                "se_peak": result.se_peak,
-                "levels": len(result.levels),
-                "unreached": result.unreached,
-                "peak_reached": bool(len(result.levels) and result.levels["reached"].iloc[-1]),
-            }
-        )
+        levels = result.levels
+        peak_reached = bool(len(levels) and levels["reached"].iloc[-1])
+        numbers = (result.se_ave, result.se_ave_least, result.se_peak, len(levels), result.unreached)
+        rows.append((*key, *numbers, peak_reached))
     return pd.DataFrame(rows, columns=[*KEY, *EFFICIENCIES])
 
 
 def rounds_saved(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
-    """Rounds saved against standard PPO of the same seed, at each part of PPO's rise and on average over them.
-
-    Columns: environment, method, at (`0.5`, `0.75`, `0.9`, `mean`), n, expected, unreached (levels of all seeds that
-    either side never reaches), rounds_saved (a share in [-1, 1]) with its interval.
-    """
+    """Rounds saved against standard PPO of the same seed (a share in [-1, 1], with its interval), at each part of PPO's
+    rise and on average over them (`at`). unreached counts the levels of all seeds that either side never reaches."""
     reference = reference_method(study.config)
     rows = []
     for environment, method, expected in compared(study):
@@ -75,12 +63,11 @@ def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, 
     """
     rows = []
     for environment, method, expected in compared(study):
-        mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
-        mine = mine[mine["levels"] > 0]
+        mine = rows_of(per_seed[per_seed["levels"] > 0], (environment, method))
         source, paper = reported.efficiency(environment, paper_id(study.config, environment, method))
         unreached = int((~mine["peak_reached"]).sum())
         peaks = mine["se_peak"] if 2 * unreached <= len(mine) else []
-        null = nulls.loc[(nulls["environment"] == environment) & (nulls["metric"] == "se_ave"), "mean"]
+        null = rows_of(nulls[nulls["metric"] == "se_ave"], (environment,))["mean"]
         rows.append(
             {
                 "environment": environment,
@@ -102,15 +89,11 @@ def efficiency(per_seed: pd.DataFrame, nulls: pd.DataFrame, study: StudyCurves, 
 
 
 def episodic_efficiency(study: StudyCurves, reported: Reported) -> pd.DataFrame:
-    """SE_ave and SE_peak as `EPISODES` test episodes would have shown them, where returns are exact chances of success.
+    """SE_ave and SE_peak as the paper's `EPISODES` test episodes would have shown them, where returns are exact chances
+    of success (FrozenLake), of the methods of which the paper prints the number.
 
-    The paper evaluates by 1000 episodes. FrozenLake's return is 1 or 0, so that the mean of its episodes is binomial:
-    both curves are drawn `DRAWS` times, and each seed's number is the mean over the draws. Methods: those of which the
-    paper prints the number.
-
-    Returns:
-        Rows with environment, method, n, expected, episodes, se_ave and se_peak with their intervals, levels and
-        unreached (mean per seed), exact_se_ave (mean of the exact one over the same seeds).
+    The mean of such episodes is binomial: both curves are drawn `DRAWS` times, and each seed's number is the mean over
+    the draws. levels and unreached are means per seed, exact_se_ave is the mean of the exact one over the same seeds.
     """
     found = defaultdict(list)
     for (environment, method, seed), standard, own in pairs(study):
@@ -148,16 +131,15 @@ def table_2(efficiencies: pd.DataFrame, config: Config, reported: Reported) -> p
     """Table 2: the p sweep of IIF; the paper's numbers are its Table 2's."""
     ours = {(row["environment"], row["method"]): row for row in efficiencies.to_dict("records")}
     rows = []
-    for environment in [name for name in environments_of(config) if name not in adam_variants(config)]:
+    for environment in environments_of(config, adam=False):
         for method, percent in iif_sweep(config).items():
             if row := ours.get((environment, method)):
                 paper = reported.table_2.get(environment, {}).get(method)
-                theirs = (paper_columns(name, paper and getattr(paper, name)) for name in ("se_ave", "se_peak"))
-                rows.append({**row, **next(theirs), **next(theirs), "drop_percent": percent})
+                theirs = [paper_columns(name, paper and getattr(paper, name)) for name in ("se_ave", "se_peak")]
+                rows.append(row | theirs[0] | theirs[1] | {"drop_percent": percent})
     return pd.DataFrame(rows, columns=["environment", "method", "drop_percent", *EFFICIENCY[2:-1]])
 
 
 def table_3(efficiencies: pd.DataFrame, config: Config) -> pd.DataFrame:
     """Table 3: IIF at each environment's p with the Adam optimiser, against PPO with Adam."""
-    mine = chosen_rows(efficiencies, config, adam_variants(config))
-    return mine.drop(columns="paper_source").reset_index(drop=True)
+    return chosen_rows(efficiencies, config, adam_variants(config)).drop(columns="paper_source")

@@ -20,73 +20,44 @@ import torch
 from scipy import stats
 
 from rl_influence import seeding
-from rl_influence.analysis.statistics import mean_columns, spearman
+from rl_influence.analysis import statistics
+from rl_influence.analysis.statistics import spearman
 from rl_influence.attribution import FReturn
-from rl_influence.config import EvaluationConfig, RunSpec
+from rl_influence.config import RunSpec
 from rl_influence.evaluation.returns import evaluate
 from rl_influence.ppo.records import distinct_observations
 from rl_influence.runs import snapshots
 from rl_influence.runs.snapshots import Snapshot
 
 OUTCOMES = ("f_return", "test_return")
-# Of the workflow's analysis: a round is redone (SUBSETS + GROUPS) * ORDERS times.
-SUBSETS, FRACTION, GROUPS, ORDERS = 40, 0.5, 20, 2
+SUBSETS, FRACTION, GROUPS, ORDERS = 40, 0.5, 20, 2  # a round is redone (SUBSETS + GROUPS) * ORDERS times
+RESAMPLES = 2000  # of the bootstrap over sets
 
 
-def faithfulness(
-    snapshot: Snapshot,
-    *,
-    subsets: int = 100,
-    fraction: float = 0.5,
-    groups: int = 0,
-    orders: int = 1,
-    evaluation: EvaluationConfig | None = None,
-    resamples: int = 2000,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Datamodelling scores of several scorings of one round.
-
-    Args:
-        subsets: random subsets to remove, each of `fraction` of the records.
-        groups: how many of the largest groups (see `record_groups`) to remove one at a time.
-        orders: mini-batch orders over which an outcome is averaged; with two or more, its reliability is reported.
-        evaluation: of the test return; default the run's own.
-        resamples: of the bootstrap over sets.
-
-    Returns:
-        - scores: rows with round, removal (`subsets` or `groups`), outcome, scoring, spearman, low
-          and high (95 % bootstrap over sets), sets, orders, reliability (Spearman of the outcome between even and odd
-          orders: no scoring can be expected to do much better; nan for one order);
-        - outcomes: every redone round, see `removal_outcomes`, with removal.
-    """
+def faithfulness(snapshot: Snapshot) -> pd.DataFrame:
+    """Datamodelling scores of several scorings of one round, for `SUBSETS` random sets of `FRACTION` of the records and
+    for the `GROUPS` largest groups: round, removal (`subsets` or `groups`) and the columns of
+    `datamodelling_scores`."""
     spec, n = snapshot.spec, len(snapshot.records)
     _, random, sets, bootstrap = seeding.seed_sequence(spec.seed, "faithfulness", snapshot.round).spawn(4)
-    removals = {"subsets": random_subsets(n, subsets, fraction, np.random.default_rng(sets))}
-    removals["groups"] = record_groups(snapshot)[:groups]
     scorings = score_table(snapshot, np.random.default_rng(random))
-    scores, outcomes = [], []
-    for kind, removed in removals.items():
-        if not removed:
-            continue
-        measured = removal_outcomes(snapshot, removed, orders=orders, evaluation=evaluation)
-        rows = datamodelling_scores(
-            measured,
-            removed,
-            scorings | ({"number of records": np.ones(n)} if kind == "groups" else {}),
-            resamples=resamples,
-            generator=np.random.default_rng(bootstrap),
-        )
-        place = {"round": snapshot.round, "removal": kind}
-        scores.append(rows.assign(**place)[[*place, *rows.columns]])
-        outcomes.append(measured.assign(**place)[[*place, *measured.columns]])
-    return pd.concat(scores, ignore_index=True), pd.concat(outcomes, ignore_index=True)
+    subsets = random_subsets(n, SUBSETS, FRACTION, np.random.default_rng(sets))
+    parts = []
+    for removal, removed, more in (
+        ("subsets", subsets, {}),
+        ("groups", record_groups(snapshot)[:GROUPS], {"number of records": np.ones(n)}),
+    ):
+        outcomes, generator = removal_outcomes(snapshot, removed), np.random.default_rng(bootstrap)
+        table = datamodelling_scores(outcomes, removed, scorings | more, generator=generator)
+        table.insert(0, "round", snapshot.round)
+        table.insert(1, "removal", removal)
+        parts.append(table)
+    return pd.concat(parts, ignore_index=True)
 
 
 def random_subsets(n: int, number: int, fraction: float, generator: np.random.Generator) -> list[np.ndarray]:
-    """`number` random sets of round(fraction * n) of n records, each sorted.
-
-    Raises:
-        ValueError: if the fraction leaves nothing to remove or nothing to train on.
-    """
+    """`number` random sets of round(fraction * n) of n records, each sorted; `ValueError` if that leaves nothing to
+    remove or nothing to train on."""
     size = round(fraction * n)
     if not 0 < size < n:
         raise ValueError(f"fraction {fraction} of {n} records removes {size}; at least 1 must go and 1 must stay")
@@ -107,30 +78,21 @@ def record_groups(snapshot: Snapshot) -> list[np.ndarray]:
     return sorted(members, key=len, reverse=True)
 
 
-def removal_outcomes(
-    snapshot: Snapshot,
-    removals: Sequence[np.ndarray],
-    *,
-    orders: int = 1,
-    evaluation: EvaluationConfig | None = None,
-) -> pd.DataFrame:
-    """Redoes the round without each set of records.
-
-    Returns:
-        Rows with set (number), order, records_removed, updates, f_return, test_return, both after the redone round.
-        Test episodes (if not exact) are the same for all sets.
-    """
+def removal_outcomes(snapshot: Snapshot, removals: Sequence[np.ndarray]) -> pd.DataFrame:
+    """Redoes the round without each set of records, in `ORDERS` mini-batch orders: set (number), order,
+    records_removed, updates, f_return and test_return after the redone round. Test episodes (if not exact) are the same
+    for all sets."""
     spec, n = snapshot.spec, len(snapshot.records)
     target = FReturn(snapshot.records)
     episodes = seeding.integer(seeding.seed_sequence(spec.seed, "faithfulness", snapshot.round).spawn(1)[0])
     rows = []
     for number, removed in enumerate(removals):
         kept = np.setdiff1d(np.arange(n), removed)
-        for order in range(orders):
+        for order in range(ORDERS):
             learner, updates = snapshot.redo(kept, order=order)
             with torch.no_grad():
                 f_return = float(target(learner.policy))
-            test_return = evaluate(learner.policy, spec.environment, evaluation or spec.evaluation, episodes).mean
+            test_return = evaluate(learner.policy, spec.environment, spec.evaluation, episodes).mean
             rows.append((number, order, n - len(kept), updates, f_return, test_return))
     return pd.DataFrame(rows, columns=["set", "order", "records_removed", "updates", *OUTCOMES])
 
@@ -138,8 +100,7 @@ def removal_outcomes(
 def score_table(snapshot: Snapshot, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Scorings of the records by name, (n,) each: influence three ways, and baselines."""
     records, target = snapshot.records, FReturn(snapshot.records)
-    gamma = snapshot.spec.ppo.gamma
-    td_error = records.rewards + gamma * records.next_values * ~records.terminated - records.values
+    td_error = records.rewards + snapshot.spec.ppo.gamma * records.next_values * ~records.terminated - records.values
     return {
         "TracIn, full": snapshot.tracin(target, kept=np.arange(len(records))),
         "start of round": snapshot.influence_on(target),
@@ -155,29 +116,24 @@ def datamodelling_scores(
     removals: Sequence[np.ndarray],
     scorings: Mapping[str, np.ndarray],
     *,
-    resamples: int = 2000,
     generator: np.random.Generator,
 ) -> pd.DataFrame:
     """Spearman correlation, over the removed sets, of the outcome with minus the sum of the removed records' scores.
 
-    Args:
-        outcomes: see `removal_outcomes`; averaged over its orders.
-        generator: of the bootstrap.
-
-    Returns:
-        Rows with outcome, scoring, spearman, low, high, sets, orders, reliability.
+    `outcomes` (see `removal_outcomes`) are averaged over their orders. low and high are a 95 % bootstrap over sets;
+    reliability is the Spearman correlation of the outcome between even and odd orders (nan for one order): no scoring
+    can be expected to do much better.
     """
     orders = outcomes["order"].nunique()
-    draws = generator.integers(len(removals), size=(resamples, len(removals)))
+    draws = generator.integers(len(removals), size=(RESAMPLES, len(removals)))
     rows = []
     for outcome in OUTCOMES:
         by_order = outcomes.pivot(index="set", columns="order", values=outcome).to_numpy()
         measured = by_order.mean(1)
-        reliability = spearman(by_order[:, ::2].mean(1), by_order[:, 1::2].mean(1))[0] if orders > 1 else np.nan
+        reliability = spearman(by_order[:, ::2].mean(1), by_order[:, 1::2].mean(1)) if orders > 1 else np.nan
         for name, values in scorings.items():
             predicted = np.array([-values[removed].sum(dtype=np.float64) for removed in removals])
-            low, high = np.nan, np.nan
-            rho, _ = spearman(predicted, measured)
+            rho, low, high = spearman(predicted, measured), np.nan, np.nan
             if not np.isnan(rho):
                 low, high = np.nanquantile(rank_correlations(predicted[draws], measured[draws]), [0.025, 0.975])
             rows.append((outcome, name, rho, low, high, len(removals), orders, reliability))
@@ -193,37 +149,17 @@ def rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide((x * y).sum(1), norm, out=np.full(len(x), np.nan), where=norm > 0)
 
 
-def analyse(spec: RunSpec, directory: str | Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
-    """`faithfulness` of every round, with `SUBSETS` random subsets of `FRACTION` of the records, `GROUPS` groups and
-    `ORDERS` mini-batch orders.
-
-    Args:
-        directory: holds the snapshots of these rounds.
-
-    Returns:
-        faithfulness: round, removal, outcome, scoring, spearman, low, high, sets, orders, reliability.
-    """
-    parts = [
-        faithfulness(snapshots.load(directory, k), subsets=SUBSETS, fraction=FRACTION, groups=GROUPS, orders=ORDERS)[0]
-        for k in rounds
-    ]
-    return {"faithfulness": pd.concat(parts, ignore_index=True)}
+def analyse(spec: RunSpec, directory: Path, rounds: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """`faithfulness` of these rounds, whose snapshots `directory` holds."""
+    return {"faithfulness": pd.concat([faithfulness(snapshots.load(directory, k)) for k in rounds], ignore_index=True)}
 
 
 def over_seeds(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Means over seeds, with t intervals, of the table `faithfulness` of all runs, by round, removal, outcome and
-    scoring; with sets, orders and the mean reliability.
-
-    n counts the seeds; a score that is undefined for one of them is the mean of the others.
-    """
+    """`statistics.over_seeds` of the table `faithfulness` of all runs, with sets, orders and the mean reliability."""
     keys = ["environment", "method", "round", "removal", "outcome", "scoring"]
-    rows = []
-    for place, table in tables["faithfulness"].groupby(keys, sort=False):
-        row = dict(zip(keys, place, strict=True)) | {"n": len(table)}
-        row |= mean_columns("spearman", table["spearman"].dropna())
-        row |= {name: table[name].iloc[0] for name in ("sets", "orders")}
-        rows.append(row | {"reliability": table["reliability"].mean()})
-    return pd.DataFrame(rows)
+    more = tables["faithfulness"].groupby(keys, sort=False)
+    more = more.agg({"sets": "first", "orders": "first", "reliability": "mean"}).reset_index(drop=True)
+    return pd.concat([statistics.over_seeds(tables["faithfulness"], keys, ["spearman"]), more], axis=1)
 
 
 SUMMARIES = {"faithfulness_summary": over_seeds}

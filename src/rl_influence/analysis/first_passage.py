@@ -15,108 +15,87 @@ reached it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from .sample_efficiency import sample_efficiency
+from .curves import rows_of
+from .sample_efficiency import first_rounds, sample_efficiency
 from .statistics import final_return, mean_training_return
 
+Curves = Mapping[tuple[str, str, int], np.ndarray]  # (environment, method, seed) -> (K + 1,) test returns
 FRACTIONS = (0.5, 0.75, 0.9)
 ROUNDS_TO = ["environment", "method", "seed", "fraction", "level", "rounds", "reached"]
 NULL = ["environment", "metric", "seeds", "pairs", "mean", "sd", "median", "low", "high"]
 
 
-def rise(reference: Iterable[np.ndarray]) -> tuple[float, float]:
-    """Start and top of standard PPO's mean curve over seeds; nan marks rounds that were not evaluated."""
-    mean = np.mean(list(reference), axis=0)
-    return float(mean[0]), float(np.nanmax(mean))
-
-
-def first_rounds(returns, levels) -> tuple[np.ndarray, np.ndarray]:
-    """First round at which a curve is at or above each level, its last evaluated one if never; and whether it is."""
-    curve = np.asarray(returns, dtype=float)
-    hits = [np.flatnonzero(curve >= level) for level in levels]
-    last = np.flatnonzero(~np.isnan(curve))[-1]
-    return np.array([hit[0] if len(hit) else last for hit in hits], dtype=int), np.array([len(h) > 0 for h in hits])
+def rises(curves: Curves, reference: str) -> dict[str, tuple[float, float]]:
+    """Environment -> start and top of standard PPO's mean curve over seeds; nan where there is no PPO."""
+    found = {}
+    for environment in dict.fromkeys(key[0] for key in curves):
+        standard = [curve for key, curve in curves.items() if key[:2] == (environment, reference)]
+        mean = np.mean(standard, axis=0) if standard else np.array([np.nan])
+        found[environment] = float(mean[0]), float(np.nanmax(mean)) if standard else np.nan
+    return found
 
 
 def saving(method, reference, method_reached, reference_reached) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rounds that a method saves against a reference at each level, as a share in [-1, 1]; the least and the most.
 
-    Args:
-        method, reference: first rounds, the last round where a level was not reached.
-        method_reached, reference_reached: which ones were.
+    `method` and `reference` are first rounds, the last round where a level was not reached.
     """
     a, b = np.asarray(method, dtype=float), np.asarray(reference, dtype=float)
     value = np.divide(b - a, np.maximum(a, b), out=np.zeros_like(a), where=np.maximum(a, b) > 0)
     return value, np.where(method_reached, value, -1.0), np.where(reference_reached, value, 1.0)
 
 
-def rounds_to(curves: dict[tuple[str, str, int], np.ndarray], reference: str) -> pd.DataFrame:
-    """First rounds of every run at `FRACTIONS` of PPO's rise; no rows for an environment where PPO does not rise.
-
-    Args:
-        curves: (environment, method, seed) -> (K + 1,) test returns.
-        reference: standard PPO.
-
-    Returns:
-        Rows with environment, method, seed, fraction, level, rounds, reached.
-    """
+def rounds_to(curves: Curves, reference: str) -> pd.DataFrame:
+    """First rounds of every run at `FRACTIONS` of PPO's rise (`reference` is PPO): environment, method, seed, fraction,
+    level, rounds, reached; no rows for an environment where PPO does not rise."""
     rows = []
-    for environment in dict.fromkeys(key[0] for key in curves):
-        standard = [curve for key, curve in curves.items() if key[:2] == (environment, reference)]
-        start, top = rise(standard) if standard else (np.nan, np.nan)
-        if not top > start:
-            continue
+    for environment, (start, top) in rises(curves, reference).items():
         levels = start + np.array(FRACTIONS) * (top - start)
         for key, curve in curves.items():
-            if key[0] == environment:
-                first, reached = first_rounds(curve, levels)
-                rows += [(*key, *row) for row in zip(FRACTIONS, levels, first, reached, strict=True)]
+            if top > start and key[0] == environment:
+                rows += [(*key, *row) for row in zip(FRACTIONS, levels, *first_rounds(curve, levels), strict=True)]
     return pd.DataFrame(rows, columns=ROUNDS_TO)
 
 
 def saved(passages: pd.DataFrame, environment: str, method: str, reference: str) -> pd.DataFrame:
-    """Rounds that a method saves against another, for every seed and level that `rounds_to` has of both.
-
-    Returns:
-        Rows with seed, fraction, saved (in [-1, 1]), never (whether either does not reach the level).
-    """
-    own, other = (
-        passages[(passages["environment"] == environment) & (passages["method"] == m)] for m in (method, reference)
-    )
+    """Rounds that a method saves against another, for every seed and level that `rounds_to` has of both: seed,
+    fraction, saved (in [-1, 1]), never (whether either does not reach the level)."""
+    own, other = (rows_of(passages, (environment, name)) for name in (method, reference))
     both = own.merge(other, on=["seed", "fraction"], suffixes=("", "_other"))
     arrays = (both[name].to_numpy() for name in ("rounds", "rounds_other", "reached", "reached_other"))
     both = both.assign(saved=saving(*arrays)[0], never=~(both["reached"] & both["reached_other"]).astype(bool))
     return both[["seed", "fraction", "saved", "never"]]
 
 
-def null_values(curves: dict[tuple[str, str, int], np.ndarray], reference: str) -> pd.DataFrame:
-    """Each metric between PPO and PPO of another seed, over all ordered pairs: what no effect looks like.
-
-    Returns:
-        Rows with environment, metric (se_ave, se_peak, rounds_saved, final_return, mean_training_return), seeds, pairs,
-        mean, sd, median, and the 2.5 and 97.5 % quantiles low and high. No rows for fewer than two seeds.
-    """
+def null_values(curves: Curves, reference: str) -> pd.DataFrame:
+    """Each metric between PPO and PPO of another seed, over all ordered pairs (none for fewer than two seeds): what no
+    effect looks like. low and high are the 2.5 and 97.5 % quantiles."""
     rows = []
-    passages = rounds_to(curves, reference).set_index(["environment", "method", "seed"])
+    passages = rounds_to(curves, reference)
     for environment in dict.fromkeys(key[0] for key in curves):
         own = {seed: curve for (e, m, seed), curve in curves.items() if (e, m) == (environment, reference)}
-        found: dict[str, list[float]] = {name: [] for name in ("se_ave", "se_peak", "rounds_saved")}
-        found |= {"final_return": [], "mean_training_return": []}
+        of_seed = dict(iter(rows_of(passages, (environment, reference)).groupby("seed")))
+        found = []
         for one, other in itertools.permutations(own, 2):
             efficiency = sample_efficiency(own[other], own[one])
-            found["se_ave"].append(efficiency.se_ave)
-            found["se_peak"].append(efficiency.se_peak)
-            if (environment, reference, one) in passages.index:
-                a, b = (passages.loc[(environment, reference, seed)] for seed in (one, other))
-                found["rounds_saved"].append(saving(a["rounds"], b["rounds"], a["reached"], b["reached"])[0].mean())
-            found["final_return"].append(final_return(own[one]) - final_return(own[other]))
-            found["mean_training_return"].append(mean_training_return(own[one]) - mean_training_return(own[other]))
-        for metric, values in found.items():
-            values = np.array(values)[~np.isnan(values)]
+            sides = [of_seed[seed] for seed in (one, other) if seed in of_seed]
+            arrays = [side[name].to_numpy() for name in ("rounds", "reached") for side in sides]
+            found.append(
+                {
+                    "se_ave": efficiency.se_ave,
+                    "se_peak": efficiency.se_peak,
+                    "rounds_saved": saving(*arrays)[0].mean() if arrays else np.nan,
+                    "final_return": final_return(own[one]) - final_return(own[other]),
+                    "mean_training_return": mean_training_return(own[one]) - mean_training_return(own[other]),
+                }
+            )
+        for metric, values in pd.DataFrame(found).items():
+            values = values.dropna().to_numpy()
             if len(values):
                 low, median, high = np.quantile(values, [0.025, 0.5, 0.975])
                 # sums over both orders of a pair cancel up to rounding, which differs between machines

@@ -19,25 +19,16 @@ WALKER_HIP, WALKER_LEG, WALKER_LIDAR = (0, -8 / 30), 34 / 30, 160 / 30
 
 
 def vehicles(observations: np.ndarray) -> np.ndarray:
-    """Vehicles of Highway's Kinematics observations.
-
-    Args:
-        observations: (n, 5 * cars), or (n, cars, 5).
-
-    Returns:
-        (n, cars, 5) float64: presence, x, y, vx, vy in metres and metres per second. The first vehicle is the agent's
-        own, whose y counts from the centre of the leftmost lane; the others are relative to it. y grows to the right.
-    """
+    """Vehicles of Highway's Kinematics observations, (n, 5 * cars) or (n, cars, 5) -> (n, cars, 5) float64: presence,
+    x, y, vx, vy in metres and metres per second. The first one is the agent's own, whose y counts from the centre of
+    the leftmost lane; the others are relative to it. y grows to the right."""
     return np.asarray(observations, dtype=np.float64).reshape(len(observations), -1, 5) * HIGHWAY_UNITS
 
 
 def links(observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Acrobot's links in one of its observations (cos and sin of both angles, both angular velocities).
-
-    Returns:
-        - (3, 2) x and y of the fixed joint, the middle joint and the tip, in link lengths;
-        - (2,) velocity of the tip, in link lengths per second.
-    """
+    """Acrobot's links in one of its observations (cos and sin of both angles, both angular velocities): (3, 2) x and y
+    of the fixed joint, the middle joint and the tip, in link lengths; (2,) velocity of the tip, in link lengths per
+    second."""
     cos1, sin1, cos2, sin2, velocity1, velocity2 = np.asarray(observation, dtype=np.float64)
     cos12, sin12 = cos1 * cos2 - sin1 * sin2, sin1 * cos2 + cos1 * sin2
     middle = np.array([sin1, -cos1])  # angle 0 hangs down
@@ -47,12 +38,8 @@ def links(observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def walker(state: Sequence[float]) -> dict[str, np.ndarray]:
-    """BipedalWalker in one of its observations, in metres, the hull's origin at 0.
-
-    Returns:
-        hull: (5, 2) corners; legs: (2, 3, 2) hip, knee and foot of both; contacts: (2,) bool, feet on the ground;
-        ground: (k, 2), where the lidar meets it.
-    """
+    """BipedalWalker in one of its observations, in metres, the hull's origin at 0. hull: (5, 2) corners; legs: (2, 3,
+    2) hip, knee and foot of both; contacts: (2,) bool, feet on the ground; ground: (k, 2), where the lidar meets it."""
     state = np.asarray(state, dtype=np.float64)
     hull = turned(WALKER_HULL, state[0])
     hip = turned(WALKER_HIP, state[0])

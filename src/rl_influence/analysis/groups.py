@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, adam_variants, chosen_iif, environments_of, reference_method
+from .curves import KEY, StudyCurves, chosen_iif, reference_method
 from .reported import Pair
 
 Rounds = dict[str, np.ndarray]  # columns of one run, indexed by round
@@ -33,6 +33,13 @@ def rounds_by_run(study: StudyCurves) -> dict[tuple[str, str, int], Rounds]:
 def expected_seeds(study: StudyCurves) -> dict[tuple[str, str], int]:
     """(environment, method) -> number of seeds in the grid, in the study's order."""
     return study.runs.groupby(["environment", "method"], observed=True).size().to_dict()
+
+
+def with_expected(table: pd.DataFrame, seeds: Mapping[tuple[str, str], int]) -> pd.DataFrame:
+    """The table with `expected`, the seeds that the study asks for, after n."""
+    expected = [seeds[pair] for pair in zip(table["environment"], table["method"], strict=True)]
+    table.insert(table.columns.get_loc("n") + 1, "expected", expected)
+    return table
 
 
 def compared(study: StudyCurves) -> Iterator[tuple[str, str, int]]:
@@ -62,10 +69,8 @@ def returns_by_run(study: StudyCurves) -> dict[tuple[str, str, int], np.ndarray]
     return {key: run["test_return"] for key, run in rounds_by_run(study).items()}
 
 
-def chosen_rows(frame: pd.DataFrame, config: Config, environments: list[str] | None = None) -> pd.DataFrame:
-    """Rows of IIF at each environment's own p; default: all environments but the Adam variants."""
-    if environments is None:
-        environments = [name for name in environments_of(config) if name not in adam_variants(config)]
+def chosen_rows(frame: pd.DataFrame, config: Config, environments: list[str]) -> pd.DataFrame:
+    """Rows of IIF at each of these environments' own p."""
     chosen = [(name, chosen_iif(config, name)) for name in environments]
     keep = [key in chosen for key in zip(frame["environment"], frame["method"], strict=True)]
     return frame.loc[keep].reset_index(drop=True)

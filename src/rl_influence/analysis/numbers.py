@@ -17,10 +17,8 @@ def decimals(low: float, high: float) -> int | None:
 
 
 def number(value: float, digits: int | None = None, *, percent: bool = False) -> str:
-    """A number with so many digits after the point; by default one in percent, else three significant ones.
-
-    `percent` multiplies by 100 and adds no sign. No exponent for what is at least 0.0001, and never -0.
-    """
+    """A number with so many digits after the point; by default one in percent, else three significant ones. `percent`
+    multiplies by 100 and adds no sign. No exponent for what is at least 0.0001, and never -0."""
     if value is None or math.isnan(value):
         return UNDEFINED
     value = 100 * value if percent else value
@@ -35,11 +33,8 @@ def number(value: float, digits: int | None = None, *, percent: bool = False) ->
 
 def interval(value: float, low: float, high: float, *, percent: bool = False, bound: str = "", unit: str = "") -> str:
     """`9.8 % [4.5, 15.1]`: rounded so that half of the interval's width has two digits; without one just the number.
-
-    Args:
-        bound: `at most`, `at least` or `either way`, where a return was never reached.
-        unit: after the number; percent has its own.
-    """
+    `bound`: `at most`, `at least` or `either way`, where a return was never reached; `unit`: after the number, if not
+    percent."""
     scale = 100 if percent else 1
     digits = decimals(scale * low, scale * high) if low is not None else None
     shown = [

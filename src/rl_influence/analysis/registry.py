@@ -29,17 +29,12 @@ LISTS = ("analyses", "missing_analyses")  # tables of what the study expects, an
 
 @dataclass(frozen=True)
 class Entry:
-    """What there is to know of an analysis before it runs.
-
-    Attributes:
-        version: raised by hand whenever the analysis gives other numbers or columns; older results are stale then.
-        gym_ids: of the environments that it can be made of; none: all.
-    """
+    """What there is to know of an analysis before it runs."""
 
     tables: tuple[str, ...]
     summaries: tuple[str, ...] = ()
-    version: int = 1
-    gym_ids: tuple[str, ...] = ()
+    version: int = 1  # raised by hand whenever it gives other numbers or columns; older results are stale then
+    gym_ids: tuple[str, ...] = ()  # of the environments that it can be made of; none: all
 
 
 ANALYSES: dict[str, Entry] = {
@@ -58,14 +53,9 @@ ANALYSES: dict[str, Entry] = {
 ANALYSIS_OF = {table: name for name, entry in ANALYSES.items() for table in (*entry.tables, *entry.summaries)}
 
 
-def module_name(name: str) -> str:
-    """Where an analysis is implemented."""
-    return f"rl_influence.analysis.{name}"
-
-
 def load(name: str) -> ModuleType:
     """An analysis' module; this imports torch."""
-    return importlib.import_module(module_name(name))
+    return importlib.import_module(f"rl_influence.analysis.{name}")
 
 
 def fingerprint(analysis: Analysis) -> str:
@@ -86,46 +76,30 @@ def analysis_directory(study: str, analysis: Analysis) -> Path:
     return Path("results", study, "analyses", analysis.name, run.environment, run.method, folder)
 
 
-def check_analysis(folder: Path, analysis: Analysis) -> dict:
-    """An analysis' manifest, after checking that the folder holds this analysis' result and nobody changed it.
-
-    Raises:
-        ResultError: one line naming the file and what is wrong with it.
-    """
-    if not (folder / MANIFEST).exists():  # it is written last
-        raise ResultError(f"no folder {folder.name}", Status.MISSING)
-    names = tuple(f"{table}.csv" for table in ANALYSES[analysis.name].tables)
-    return check_files(folder, fingerprint(analysis), names)
-
-
 def find_analysis(study: str, analysis: Analysis, root: str | Path = ".") -> Found:
-    """What there is of an analysis; its files are compared with their checksums."""
+    """What there is of an analysis; its files are compared with their checksums. The result is its manifest."""
     folder = analysis_directory(study, analysis)
+    path = Path(root) / folder
+    if not (path / MANIFEST).exists():  # it is written last
+        return Found(analysis, folder, Status.MISSING, f"no folder {folder.name}")
+    names = tuple(f"{table}.csv" for table in ANALYSES[analysis.name].tables)
     try:
-        return Found(analysis, folder, Status.WHOLE, result=check_analysis(Path(root) / folder, analysis))
+        return Found(analysis, folder, Status.WHOLE, result=check_files(path, fingerprint(analysis), names))
     except ResultError as error:
-        reason = str(error).replace(f"{Path(root) / folder}", folder.name)
-        damaged = error.status is Status.INCOMPLETE  # the manifest was there, which is written last
+        damaged = error.status is Status.INCOMPLETE  # the manifest was there
+        reason = str(error).replace(f"{path}", folder.name)
         return Found(analysis, folder, Status.DAMAGED if damaged else error.status, reason)
 
 
 def check_results(config: Config) -> None:
-    """Refuses damaged results below the current folder; what has no manifest is not there, or not yet.
-
-    Raises:
-        ResultError: one line with the files, and what to do.
-    """
+    """Refuses damaged results below the current folder (`ResultError`); what has no manifest is not there yet."""
     results = Results()
     runs = (results.find(config.study, run, read=False) for run in config.runs)
     refuse_damaged([*runs, *(find_analysis(config.study, analysis) for analysis in config.analyses)])
 
 
 def refuse_damaged(found: Iterable[Found]) -> None:
-    """Refuses results that are damaged, or another configuration's in their folder.
-
-    Raises:
-        ResultError: one line with the files, and what to do.
-    """
+    """Refuses results that are damaged, or another configuration's in their folder (`ResultError`)."""
     reasons = [f"{one.folder.parent.as_posix()}/{one.reason}" for one in found if one.is_damaged]
     if reasons:
         more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
@@ -134,11 +108,7 @@ def refuse_damaged(found: Iterable[Found]) -> None:
 
 
 def check_analyses(config: Config) -> None:
-    """Refuses analyses that there are not, and those of environments that they cannot be made of.
-
-    Raises:
-        ConfigError: for the first one.
-    """
+    """Refuses analyses that there are not, and those of environments that they cannot be made of (`ConfigError`)."""
     for analysis in config.analyses:
         choose("analysis", analysis.name, ANALYSES, f"{config.name}: ")
         possible, environment = ANALYSES[analysis.name].gym_ids, config.environment(analysis.run.environment)
@@ -156,14 +126,8 @@ def study_tables(config: Config) -> list[str]:
 
 
 def check_tables(config: Config, wanted: dict[str, tuple[str, ...]]) -> None:
-    """Refuses figures or printed tables of analyses that a study does not ask for.
-
-    Args:
-        wanted: what the study draws or prints -> tables that it reads.
-
-    Raises:
-        ConfigError: for the first one.
-    """
+    """Refuses figures or printed tables of analyses that a study does not ask for (`ConfigError`); `wanted`: what it
+    draws or prints -> tables that are read for it."""
     there = study_tables(config)
     for what, tables in wanted.items():
         for table in tables:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rl_influence.config import Config
 
-from .curves import KEY, StudyCurves, paper_id, reference_method
-from .first_passage import rise
-from .groups import Rounds, by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
+from .curves import KEY, StudyCurves, environments_of, paper_id, reference_method
+from .first_passage import rises
+from .groups import by_seed, chosen_rows, compared, expected_seeds, returns_by_run, rounds_by_run
 from .reported import Reported
 from .statistics import (
     columns_of,
     final_return,
-    interquartile_mean,
     mean_columns,
     mean_training_return,
     minimum_detectable_effect,
-    paired_differences,
     probability_of_improvement,
     t_quantile,
 )
@@ -49,8 +48,7 @@ def curves_summary(study: StudyCurves) -> pd.DataFrame:
 
 def final_returns(study: StudyCurves) -> pd.DataFrame:
     """Final return (mean of the last tenth of the rounds) and mean training return, per method."""
-    rows = []
-    runs = rounds_by_run(study)
+    rows, runs = [], rounds_by_run(study)
     for (environment, method), expected in expected_seeds(study).items():
         own = list(by_seed(runs, environment, method).values())
         final = [final_return(run["test_return"]) for run in own]
@@ -62,7 +60,7 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
                 "expected": expected,
                 "round": own[0]["round"][-1] if own else np.nan,
                 **mean_columns("final_return", final),
-                "iqm": float(interquartile_mean(final)) if final else np.nan,
+                "iqm": float(stats.trim_mean(final, 0.25)) if final else np.nan,
                 **mean_columns("mean_training_return", [mean_training_return(run["test_return"]) for run in own]),
             }
         )
@@ -70,19 +68,12 @@ def final_returns(study: StudyCurves) -> pd.DataFrame:
 
 
 def returns_per_seed(study: StudyCurves) -> pd.DataFrame:
-    """Final return and mean training return of every run, and its number of rounds.
-
-    ppo_rise is the same for all runs of an environment: the way from standard PPO's untrained return to the highest
-    point of its mean curve; empty without standard PPO.
-    """
-    curves, reference = returns_by_run(study), reference_method(study.config)
-    rises = {}
-    for environment in dict.fromkeys(key[0] for key in curves):
-        standard = [curve for key, curve in curves.items() if key[:2] == (environment, reference)]
-        start, top = rise(standard) if standard else (np.nan, np.nan)
-        rises[environment] = top - start
+    """Final return and mean training return of every run, and its number of rounds. ppo_rise is the environment's: the
+    way from standard PPO's untrained return to the highest point of its mean curve; empty without standard PPO."""
+    curves = returns_by_run(study)
+    ways = {name: top - start for name, (start, top) in rises(curves, reference_method(study.config)).items()}
     rows = [
-        (*key, len(curve) - 1, final_return(curve), mean_training_return(curve), rises[key[0]])
+        (*key, len(curve) - 1, final_return(curve), mean_training_return(curve), ways[key[0]])
         for key, curve in curves.items()
     ]
     return pd.DataFrame(rows, columns=[*KEY, "rounds", "final_return", "mean_training_return", "ppo_rise"])
@@ -94,20 +85,15 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
     detectable_gain is the smallest true gain that n such seeds find with a power of 80 % (95 % paired t test), from the
     differences' own standard deviation. training_gain compares mean training returns over the rounds that both have.
     """
-    rows = []
-    runs, reference = rounds_by_run(study), reference_method(study.config)
+    rows, runs, reference = [], rounds_by_run(study), reference_method(study.config)
     for environment, method, expected in compared(study):
-        own = by_seed(runs, environment, method)
-        standard = by_seed(runs, environment, reference)
-        final = {"own": _final(own), "standard": _final(standard)}
-        gains = paired_differences(final["standard"], final["own"]).differences
-        training = []
-        for seed in gains.index:
-            both = own[seed]["test_return"], standard[seed]["test_return"]
-            means = [mean_training_return(returns[: min(map(len, both))]) for returns in both]
-            training.append(means[0] - means[1])
+        own, standard = (by_seed(runs, environment, name) for name in (method, reference))
+        seeds = sorted(own.keys() & standard.keys())
+        pairs = [(own[seed]["test_return"], standard[seed]["test_return"]) for seed in seeds]
+        finals = np.array([[final_return(returns) for returns in both] for both in pairs]).reshape(-1, 2)
+        gains = finals[:, 0] - finals[:, 1]
+        training = [[mean_training_return(returns[: min(map(len, both))]) for returns in both] for both in pairs]
         paper = reported.table_4.get(environment, {}).get(paper_id(study.config, environment, method), (np.nan, np.nan))
-        seeds = list(gains.index)
         rows.append(
             {
                 "environment": environment,
@@ -117,11 +103,9 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
                 "round": own[seeds[0]]["round"][-1] if seeds else np.nan,
                 "reference_round": standard[seeds[0]]["round"][-1] if seeds else np.nan,
                 **mean_columns("gain", gains),
-                "probability_of_improvement": probability_of_improvement(
-                    final["own"].loc[seeds], final["standard"].loc[seeds]
-                ),
-                "detectable_gain": minimum_detectable_effect(len(gains), gains.std(ddof=1)) if seeds else np.nan,
-                **mean_columns("training_gain", training),
+                "probability_of_improvement": probability_of_improvement(*finals.T),
+                "detectable_gain": minimum_detectable_effect(len(gains), mean_columns("gain", gains)["gain_sd"]),
+                **mean_columns("training_gain", [a - b for a, b in training]),
                 "paper_gain_low": paper[0],
                 "paper_gain_high": paper[1],
             }
@@ -132,8 +116,5 @@ def final_gains(study: StudyCurves, reported: Reported) -> pd.DataFrame:
 def table_4(gains: pd.DataFrame, config: Config) -> pd.DataFrame:
     """Table 4: the t interval of the final gain of IIF at each environment's p."""
     columns = ["environment", "method", "n", "expected", "gain", "gain_low", "gain_high", "detectable_gain"]
-    return chosen_rows(gains, config)[[*columns, "paper_gain_low", "paper_gain_high"]]
-
-
-def _final(runs: dict[int, Rounds]) -> pd.Series:
-    return pd.Series({seed: final_return(run["test_return"]) for seed, run in runs.items()}, dtype=float)
+    columns += ["paper_gain_low", "paper_gain_high"]
+    return chosen_rows(gains, config, environments_of(config, adam=False))[columns]

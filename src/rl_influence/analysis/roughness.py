@@ -31,30 +31,14 @@ def embeddings(policy: ActorCritic, observations: np.ndarray) -> np.ndarray:
     return policy.embedding(torch.from_numpy(np.ascontiguousarray(observations))).numpy()
 
 
-def roughness(
-    influence: np.ndarray, embedding: np.ndarray, *, neighbours: int = NEIGHBOURS[0], sigma: float | None = None
-) -> float:
-    """Roughness for one u, see `roughness_table`."""
-    return float(roughness_table(influence, embedding, neighbours=[neighbours], sigma=sigma).roughness[0])
-
-
 def roughness_table(
-    influence: np.ndarray,
-    embedding: np.ndarray,
-    *,
-    neighbours: Sequence[int] = NEIGHBOURS,
-    sigma: float | None = None,
+    influence: np.ndarray, embedding: np.ndarray, *, neighbours: Sequence[int] = NEIGHBOURS
 ) -> pd.DataFrame:
-    """Roughness of the influence of n records, for several numbers of neighbours u.
-
-    Args:
-        influence: (n,) scores; only positive ones become nodes.
-        embedding: (n, dims) of the same records.
-        neighbours: values of u.
-        sigma: scale of the weights; default the median distance. If it is 0, only equal embeddings are joined.
+    """Roughness of the influence (n,) of records with embeddings (n, dims), for several numbers of neighbours u.
 
     Returns:
-        Rows with neighbours, sigma, nodes, edges, roughness; nan for fewer than two nodes or no weight at all.
+        Rows with neighbours, sigma, nodes, edges, roughness; nan for fewer than two nodes. Where sigma is 0, only equal
+        embeddings are joined.
 
     Raises:
         ValueError: for shapes that do not fit, values that are not finite, or u below 1.
@@ -72,7 +56,7 @@ def roughness_table(
         return pd.DataFrame({"neighbours": neighbours, "sigma": np.nan, "nodes": n, "edges": 0, "roughness": np.nan})
     values = influence[nodes] / influence[nodes].max()
     pairs = pdist(embedding[nodes])
-    sigma = float(np.median(pairs)) if sigma is None else float(sigma)
+    sigma = float(np.median(pairs))
     distances = squareform(pairs)
     np.fill_diagonal(distances, np.inf)
     nearest = [min(u, n - 1) - 1 for u in neighbours]
@@ -83,7 +67,5 @@ def roughness_table(
         i, j = np.nonzero(np.triu(near | near.T, 1))
         d = distances[i, j]
         weights = np.exp(-((d / sigma) ** 2)) if sigma > 0 else (d == 0).astype(float)
-        total = weights.sum()
-        value = float(weights @ (values[i] - values[j]) ** 2 / total) if total > 0 else np.nan
-        rows.append((u, sigma, n, len(d), value))
+        rows.append((u, sigma, n, len(d), float(weights @ (values[i] - values[j]) ** 2 / weights.sum())))
     return pd.DataFrame(rows, columns=["neighbours", "sigma", "nodes", "edges", "roughness"])

@@ -12,7 +12,7 @@ import pandas as pd
 from rl_influence.config import Config, ConfigError, RunSpec, choose
 from rl_influence.runs.columns import PHASES
 
-from .curves import KEY, StudyCurves, chosen_iif, environments_of, paper_id, reference_method
+from .curves import KEY, StudyCurves, chosen_iif, environments_of, paper_id, reference_method, rows_of
 from .groups import expected_seeds, paper_columns, returns_by_run
 from .reported import Reported
 from .sample_efficiency import time_efficiency
@@ -42,11 +42,7 @@ TABLE_5 = [  # quantity, whose, column of runtimes_per_seed
 
 def timed(config: Config) -> dict[str, dict[str, RunSpec]]:
     """Environment -> method -> specification of the rounds that a study times in turn: PPO's, and IIF's at the
-    environment's own p.
-
-    Raises:
-        ConfigError: for an environment that there is not, or one without that IIF.
-    """
+    environment's own p. `ConfigError` for an environment that there is not, or one without that IIF."""
     specs = {}
     for environment in config.study_config.timings:
         choose("environment", environment, config.environments, f"{config.name}: timings: ")
@@ -61,12 +57,9 @@ def timed(config: Config) -> dict[str, dict[str, RunSpec]]:
 def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
     """CPU seconds of a round by phase, totals, and RT_peak against standard PPO of the same seed, of what was timed.
 
-    The run of a seed has the mean round of one repeat of the timings, the same for PPO and the method: the one of the
-    seed's number modulo the number of repeats.
-
-    total_s and rt_peak count influence and optimisation, as the paper does; *_with_sampling adds environment sampling.
-    matching_peak_s is the time after which the method reaches standard PPO's maximum (or all of its time, if it never
-    does: peak_reached is false and rt_peak a bound).
+    A run has the mean round of that repeat of the timings whose number is its seed modulo the number of repeats. Totals
+    count influence and optimisation, as the paper does; *_with_sampling adds environment sampling. matching_peak_s is
+    the time after which the method reaches standard PPO's maximum, or all of its time (peak_reached is false then).
     """
     runs, reference = returns_by_run(study), reference_method(study.config)
     of_round = study.timings.groupby(["environment", "method", "repeat"])[[*PHASES]].mean()
@@ -77,9 +70,8 @@ def runtimes_per_seed(study: StudyCurves) -> pd.DataFrame:
             continue
         rounds = np.arange(len(returns))
         own = of_round.loc[environment, method, seed % repeats]
-        row = {"environment": environment, "method": method, "seed": seed} | own.to_dict()
+        row = {"environment": environment, "method": method, "seed": seed, "peak_reached": pd.NA} | own.to_dict()
         standard = runs.get((environment, reference, seed)) if method != reference else None
-        row["peak_reached"] = pd.NA
         for suffix, phases in TOTALS.items():
             row[f"total{suffix}_s"] = rounds[-1] * own[phases].sum()
             if standard is not None:
@@ -98,7 +90,7 @@ def runtimes(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> 
     for (environment, method), expected in expected_seeds(study).items():
         if (environment, method) not in measured:
             continue
-        mine = per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == method)]
+        mine = rows_of(per_seed, (environment, method))
         row = {"environment": environment, "method": method, "n": len(mine), "expected": expected}
         for name in RUNTIMES[3:-1]:
             row |= mean_columns(name, mine[name].dropna())
@@ -123,33 +115,26 @@ def table_5(per_seed: pd.DataFrame, study: StudyCurves, reported: Reported) -> p
         method = chosen_iif(config, environment)
         if (environment, method) not in expected or environment not in set(study.timings["environment"]):
             continue
-        frames = {
-            who: per_seed[(per_seed["environment"] == environment) & (per_seed["method"] == name)]
-            for who, name in (("iif", method), ("ppo", reference))
-        }
-        frames["iif"] = frames["iif"].assign(
-            influence_share=lambda f: f["influence_s"] / (f["influence_s"] + f["optimise_s"])
-        )
-        paper = reported.table_5.get(environment)
+        names = {"iif": method, "ppo": reference}
+        frames = {who: rows_of(per_seed, (environment, name)) for who, name in names.items()}
+        optimise, influence = frames["iif"]["optimise_s"], frames["iif"]["influence_s"]
+        frames["iif"] = frames["iif"].assign(influence_share=influence / (influence + optimise))
         for quantity, who, column in TABLE_5:
             values = frames[who][column].dropna()
-            unit = "s" if column.endswith("_s") else "fraction"
-            pair = getattr(paper, quantity, None)
-            if pair and unit == "fraction":
-                pair = (pair[0] / 100, pair[1] / 100)
-            bounds = (~frames[who]["peak_reached"]).sum() if "peak" in quantity else 0
+            unit, scale = ("s", 1) if column.endswith("_s") else ("fraction", 100)  # the paper prints percent
+            mean, spread = getattr(reported.table_5.get(environment), quantity, None) or (np.nan, np.nan)
             rows.append(
                 {
                     "environment": environment,
-                    "method": method if who == "iif" else reference,
+                    "method": names[who],
                     "quantity": quantity,
                     "unit": unit,
                     "n": len(values),
-                    "expected": expected.get((environment, method if who == "iif" else reference), 0),
+                    "expected": expected.get((environment, names[who]), 0),
                     **mean_columns("value", values),
-                    "peak_unreached": int(bounds),
-                    "paper_value": pair[0] if pair else np.nan,
-                    "paper_value_spread": pair[1] if pair else np.nan,
+                    "peak_unreached": int((~frames[who]["peak_reached"]).sum()) if "peak" in quantity else 0,
+                    "paper_value": mean / scale,
+                    "paper_value_spread": spread / scale,
                 }
             )
     columns = ["environment", "method", "quantity", "unit", "n", "expected", *columns_of("value"), "peak_unreached"]

@@ -58,16 +58,24 @@ def sample_efficiency(reference_returns, method_returns) -> SampleEfficiency:
     reference, method = _curve(reference_returns, "reference"), _curve(method_returns, "method")
     seen = np.where(np.isnan(reference), -np.inf, reference)
     rises = 1 + np.flatnonzero(seen[1:] > np.maximum.accumulate(seen)[:-1])  # round 0 is no rise
-    levels = _reductions(reference[rises], reference, method)
-    reductions = levels["reduction"].to_numpy()
+    values = reference[rises]
+    m_reference, (m_method, reached) = first_rounds(reference, values)[0], first_rounds(method, values)
+    reductions = 1 - m_method / m_reference
+    levels = pd.DataFrame(
+        {
+            "level": values,
+            "m_reference": m_reference,
+            "m_method": m_method,
+            "reduction": reductions,
+            "reached": reached,
+        }
+    )
     return SampleEfficiency(
         se_ave=float(reductions.mean()) if len(levels) else np.nan,
         se_peak=float(reductions[-1]) if len(levels) else np.nan,
         levels=levels,
-        unreached=int((~levels["reached"]).sum()),
-        se_ave_least=float(levels["reduction"].where(levels["reached"], np.minimum(reductions, -1)).mean())
-        if len(levels)
-        else np.nan,
+        unreached=int((~reached).sum()),
+        se_ave_least=float(np.where(reached, reductions, np.minimum(reductions, -1)).mean()) if len(levels) else np.nan,
     )
 
 
@@ -92,21 +100,12 @@ def time_efficiency(reference_returns, method_returns, reference_time_s, method_
     return TimeEfficiency(float(rt_peak), float(reference_s), float(method_s), bool(peak["reached"]))
 
 
-def _reductions(levels, reference, method) -> pd.DataFrame:
-    """Both first rounds and the reduction per level; levels lie above the reference's round 0, up to its maximum."""
-    m_reference = np.array([np.flatnonzero(reference >= level)[0] for level in levels], dtype=int)
-    hits = [np.flatnonzero(method >= level) for level in levels]
-    budget = int(np.flatnonzero(~np.isnan(method))[-1])
-    m_method = np.array([hit[0] if len(hit) else budget for hit in hits], dtype=int)
-    return pd.DataFrame(
-        {
-            "level": np.asarray(levels, dtype=float),
-            "m_reference": m_reference,
-            "m_method": m_method,
-            "reduction": 1 - m_method / m_reference,
-            "reached": np.array([len(hit) > 0 for hit in hits], dtype=bool),
-        }
-    )
+def first_rounds(returns, levels) -> tuple[np.ndarray, np.ndarray]:
+    """First round at which a curve is at or above each level, its last evaluated one if never; and whether it is."""
+    curve = np.asarray(returns, dtype=float)
+    hits = [np.flatnonzero(curve >= level) for level in levels]
+    last = np.flatnonzero(~np.isnan(curve))[-1]
+    return np.array([hit[0] if len(hit) else last for hit in hits], dtype=int), np.array(list(map(len, hits))) > 0
 
 
 def _curve(returns, name: str) -> np.ndarray:

@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from rl_influence.runs.provenance import fingerprint as run_fingerprint
 from rl_influence.runs.store import Found, Status
 
 from .claims import level_of
-from .curves import KEY, VERSIONS, environments_of, methods_of, runs_behind, versions
+from .curves import KEY, VERSIONS, environments_of, made_by, methods_of, provenance, runs_behind
+from .groups import with_expected
 from .registry import ANALYSES, ANALYSIS_OF, LISTS, MANIFEST, find_analysis, fingerprint, load
 from .statistics import level
 from .tables import write_table
@@ -46,17 +47,14 @@ def run_analysis(
         snapshot_dir: of the run; what it lacks is made first, by training again without evaluation.
         snapshot_rounds: rounds that other analyses of the run need, so that it is trained again once for all of them.
         trained: the run's own folder; that its final weights differ from those of the snapshots is logged.
-
-    Raises:
-        TrainingError: if a loss stops being finite.
-        ResultError: for a damaged snapshot.
-        OSError: if a file cannot be written.
     """
     from rl_influence.runs import snapshots  # loading a study's tables needs neither this nor torch
     from rl_influence.runs.training import one_thread, take_snapshots
 
     spec, snapshot_dir, output_dir = analysis.run.spec, Path(snapshot_dir), Path(output_dir)
-    with _lock(snapshot_dir):
+    snapshot_dir.mkdir(parents=True, exist_ok=True)
+    with open(snapshot_dir / "lock", "w") as lock:  # another process that holds it is waited for
+        fcntl.flock(lock, fcntl.LOCK_EX)
         take_snapshots(spec, {*analysis.rounds, *snapshot_rounds}, snapshot_dir, log=log)
     weights = hashlib.sha256(snapshots.load_final(snapshot_dir).parameters.tobytes()).hexdigest()
     if trained and json.loads((Path(trained) / MANIFEST).read_text())["weights_sha256"] != weights:
@@ -86,30 +84,20 @@ def run_analysis(
 
 @dataclass(frozen=True)
 class StudyAnalyses:
-    """All analyses of a study.
+    """All analyses of a study."""
 
-    Attributes:
-        tables: every table of every analysis that the study asks for, over all of its runs; environment, method and
-            seed are its first columns, in the study's order.
-        missing: what there is of the expected analyses that are in no table.
-    """
-
-    tables: dict[str, pd.DataFrame]
-    missing: tuple[Found, ...]
+    tables: dict[str, pd.DataFrame]  # over all runs, in the study's order; the first columns are `KEY`
+    missing: tuple[Found, ...]  # what there is of the expected analyses that are in no table
 
 
 def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
-    """All analyses that `config` expects, their summaries, and the tables `analyses` and `missing_analyses`; `root` is
-    the folder that holds `results/`.
-
-    A summary with n, the number of seeds behind a row, also has expected, the number that the study asks for.
-    """
-    environments, methods = environments_of(config), methods_of(config)
+    """All analyses that `config` expects below `root` / results, their summaries (where n, the seeds behind a row,
+    stands beside expected), and the tables `analyses` and `missing_analyses`."""
+    orders = list(ANALYSES), environments_of(config), methods_of(config)
 
     def place(analysis: Analysis) -> tuple:
-        run = analysis.run
-        where = environments.index(run.environment), methods.index(run.method), run.seed
-        return list(ANALYSES).index(analysis.name), *where
+        names = analysis.name, analysis.run.environment, analysis.run.method
+        return *(order.index(name) for order, name in zip(orders, names, strict=True)), analysis.run.seed
 
     asked = dict.fromkeys(analysis.name for analysis in config.analyses)
     parts = {table: [] for name in asked for table in ANALYSES[name].tables}
@@ -119,14 +107,15 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
         key = {"environment": run.environment, "method": run.method, "seed": run.seed}
         row = {"analysis": analysis.name, **key, "rounds": len(analysis.rounds), "fingerprint": fingerprint(analysis)}
         row |= dict.fromkeys(("reason", "code", *VERSIONS), "")
-        tables = _tables(Path(root) / one.folder, analysis) if one.status is Status.WHOLE else None
-        if tables is None:
+        if one.status is Status.WHOLE:
+            for name in ANALYSES[analysis.name].tables:
+                path = Path(root) / one.folder / f"{name}.csv"
+                table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+                parts[name].append(pd.concat([pd.DataFrame(key, index=table.index), table], axis=1))
+            row |= made_by(one.result)
+        else:
             row["reason"] = one.reason
             missing.append(one)
-        else:
-            for name, table in tables.items():
-                parts[name].append(pd.concat([pd.DataFrame(key, index=table.index), table], axis=1))
-            row |= {"code": str(one.result.get("code_fingerprint", ""))[:12]} | versions(one.result)
         rows.append(row)
     found = {}
     for name, frames in parts.items():
@@ -134,58 +123,26 @@ def load_analyses(config: Config, root: str | Path = ".") -> StudyAnalyses:
         found[name] = pd.concat(filled or frames, ignore_index=True) if frames else pd.DataFrame(columns=KEY)
     for name in asked:
         own = {table: found[table] for table in ANALYSES[name].tables}
+        seeds = Counter((a.run.environment, a.run.method) for a in config.analyses if a.name == name)
         for summary in ANALYSES[name].summaries:
             found[summary] = pd.DataFrame(columns=KEY[:2])
             if any(parts[table] for table in own):
                 with level(level_of(config)):
-                    found[summary] = _with_expected(load(name).SUMMARIES[summary](own), name, config)
+                    found[summary] = with_expected(load(name).SUMMARIES[summary](own), seeds)
     listed = pd.DataFrame(rows)
     found |= {LISTS[0]: listed, LISTS[1]: listed.loc[listed["reason"] != "", ["analysis", *KEY, "reason"]]}
     return StudyAnalyses(found, tuple(missing))
 
 
 def source(tables: Iterable[str], folder: str | Path, study: str) -> str:
-    """What a figure or printed table of these tables says of the runs and analyses behind it.
-
-    Args:
-        folder: holds the study's tables `runs` and `analyses`; the latter is read if it is needed.
-
-    Raises:
-        OSError, ValueError: if one cannot be read.
-    """
+    """What a figure or printed table of these tables says of the runs and analyses behind it; `folder` holds the
+    study's tables `runs` and `analyses` (the latter is read if it is needed)."""
     text = runs_behind(pd.read_csv(Path(folder) / "runs.csv"), study)
     names = list(dict.fromkeys(ANALYSIS_OF[table] for table in tables if table in ANALYSIS_OF))
     if not names:
         return text
-    path = Path(folder) / f"{LISTS[0]}.csv"
-    listed = pd.read_csv(path)
+    listed = pd.read_csv(Path(folder) / f"{LISTS[0]}.csv")
     for name in names:
-        mine = listed[listed["analysis"] == name]
-        there = sorted(mine.loc[mine["reason"].isna(), "fingerprint"])
-        digest = hashlib.sha256("\n".join(there).encode()).hexdigest()[:16]
-        text += f"; {name} of {len(there)} of {len(mine)} runs, digest of its fingerprints {digest}"
+        there, expected, digest = provenance(listed[listed["analysis"] == name])
+        text += f"; {name} of {there} of {expected} runs, digest of its fingerprints {digest}"
     return f"{text}; see results/{study}/tables/{LISTS[0]}.csv"
-
-
-def _with_expected(summary: pd.DataFrame, name: str, config: Config) -> pd.DataFrame:
-    if "n" not in summary:
-        return summary
-    asked = [(a.run.environment, a.run.method) for a in config.analyses if a.name == name]
-    counts = [asked.count(key) for key in zip(summary["environment"], summary["method"], strict=True)]
-    summary.insert(summary.columns.get_loc("n") + 1, "expected", counts)
-    return summary
-
-
-def _tables(folder: Path, analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """An analysis' tables, whose checksums agree."""
-    names = ANALYSES[analysis.name].tables
-    return {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""]) for name in names}
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Holds the folder alone; waits for another process that does."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

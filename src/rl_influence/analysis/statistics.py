@@ -28,27 +28,6 @@ class Interval(NamedTuple):
     n: int
 
 
-class Paired(NamedTuple):
-    """Differences method - reference by seed, and the seeds that only one of them has."""
-
-    differences: pd.Series
-    unpaired: tuple
-
-
-def paired_differences(reference: pd.Series, method: pd.Series) -> Paired:
-    """Method minus reference for each seed that both have; the index of both series is the seed.
-
-    Raises:
-        ValueError: for a repeated seed.
-    """
-    for name, series in (("reference", reference), ("method", method)):
-        if not series.index.is_unique:
-            raise ValueError(f"{name}: seed {series.index[series.index.duplicated()][0]} is repeated")
-    seeds = reference.index.intersection(method.index).sort_values()
-    unpaired = tuple(reference.index.symmetric_difference(method.index).sort_values())
-    return Paired(method.loc[seeds] - reference.loc[seeds], unpaired)
-
-
 @contextmanager
 def level(confidence: float) -> Iterator[None]:
     """Every t interval that is made inside has this level: that of a study which is looked at more than once."""
@@ -65,10 +44,8 @@ def t_quantile(n, confidence: float | None = None):
 
 
 def t_interval(values, confidence: float | None = None, most: float = np.inf) -> Interval:
-    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval.
-
-    `most`: the values cannot leave [-most, most], and so their mean's interval does not.
-    """
+    """Mean and Student t interval over seeds, by default at the level of `level`; one seed has no interval. Of values
+    that cannot leave [-most, most], the interval does not either."""
     values = _sample(values)
     n = len(values)
     if n < 2:
@@ -78,19 +55,19 @@ def t_interval(values, confidence: float | None = None, most: float = np.inf) ->
     return Interval(mean, float(max(mean - half, -most)), float(min(mean + half, most)), n)
 
 
-def welch_interval(strata: Sequence[np.ndarray], confidence: float | None = None) -> Interval:
+def welch_interval(strata: Sequence[np.ndarray]) -> Interval:
     """Mean of the means of strata, each of two values or more, with Welch and Satterthwaite's t interval."""
     parts = np.array([np.var(s, ddof=1) / len(s) for s in strata]) / len(strata) ** 2
     spread = (parts**2 / np.array([len(s) - 1 for s in strata])).sum()
-    half = t_quantile(1 + (parts.sum() ** 2 / spread if spread else 1), confidence) * np.sqrt(parts.sum())
+    half = t_quantile(1 + (parts.sum() ** 2 / spread if spread else 1)) * np.sqrt(parts.sum())
     mean = float(np.mean([np.mean(s) for s in strata]))
     return Interval(mean, float(mean - half), float(mean + half), sum(map(len, strata)))
 
 
-def percentiles(resampled, axis: int = 0) -> np.ndarray:
-    """Both ends of the percentile interval of resampled values, at the level of `level`."""
+def percentiles(resampled) -> np.ndarray:
+    """Both ends of the percentile interval of resampled values (along the first axis), at the level of `level`."""
     tail = (1 - _level.get()) / 2
-    return np.quantile(resampled, [tail, 1 - tail], axis=axis)
+    return np.quantile(resampled, [tail, 1 - tail], axis=0)
 
 
 def columns_of(name: str) -> list[str]:
@@ -106,10 +83,8 @@ def mean_columns(name: str, values, most: float = np.inf) -> dict[str, float]:
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
-    """Means of measures over seeds, with t intervals, for each combination of keys.
-
-    n counts the seeds; a measure that is undefined for one of them is the mean of the others.
-    """
+    """Means of measures over seeds (n), with t intervals, for each combination of keys; a measure that is undefined for
+    a seed is the mean of the others."""
     found = []
     for key, group in table.groupby(list(keys), sort=False):
         row = dict(zip(keys, key, strict=True)) | {"n": len(group)}
@@ -117,11 +92,6 @@ def over_seeds(table: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]
             row |= mean_columns(measure, group[measure].dropna())
         found.append(row)
     return pd.DataFrame(found)
-
-
-def interquartile_mean(values, axis: int = -1):
-    """Mean of the middle half: floor(n / 4) values are cut at each end (so nothing is cut for n < 4)."""
-    return stats.trim_mean(_sample(values, dimensions=None), 0.25, axis=axis)
 
 
 def probability_of_improvement(method, reference) -> float:
@@ -133,10 +103,8 @@ def probability_of_improvement(method, reference) -> float:
 
 
 def mean_training_return(returns) -> float:
-    """Mean test return over the training rounds: the area under the learning curve divided by its rounds (trapezoids).
-
-    `returns` is indexed by round; nan marks rounds that were not evaluated: trapezoids span them. One point: its value.
-    """
+    """Mean test return over the training rounds: the area under the learning curve divided by its rounds (trapezoids,
+    which span the rounds that were not evaluated: nan). One point: its value."""
     curve, rounds = _evaluated(returns)
     if len(rounds) == 1:
         return float(curve[rounds[0]])
@@ -159,23 +127,16 @@ def _evaluated(returns) -> tuple[np.ndarray, np.ndarray]:
     return curve, rounds
 
 
-def prediction_interval(values, repeats: int, confidence: float = 0.95) -> Interval:
-    """Where the mean of `repeats` new seeds would lie, given these; nan for n < 2."""
-    values = _sample(values)
-    n = len(values)
-    if n < 2:
-        return Interval(float(values.mean()) if n else np.nan, np.nan, np.nan, n)
-    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) * np.sqrt(1 / n + 1 / repeats)
-    return Interval(float(values.mean()), float(values.mean() - half), float(values.mean() + half), n)
+def prediction_interval(values, repeats: int) -> Interval:
+    """Where the mean of `repeats` new seeds would lie, given these, with 95 %; nan for n < 2."""
+    mean, low, high, n = t_interval(values, 0.95)
+    wider = np.sqrt(1 + n / repeats)
+    return Interval(mean, mean - (mean - low) * wider, mean + (high - mean) * wider, n)
 
 
 def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
     """The one confidence level for the intervals of all looks at growing data, so that the chance that a true null is
-    left out of any of them is `alpha` (Pocock 1977, for looks at any numbers of seeds).
-
-    Args:
-        looks: numbers of seeds at the looks, or multiples of one, rising.
-    """
+    left out of any of them is `alpha` (Pocock 1977). `looks`: their numbers of seeds, or multiples of one, rising."""
     sizes = np.asarray(looks, dtype=float)
     if len(sizes) == 1:
         return 1 - alpha
@@ -192,10 +153,8 @@ def pocock_confidence(looks: Sequence[float], alpha: float = 0.05) -> float:
 
 
 def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confidence: float | None = None) -> float:
-    """Smallest true mean difference that n paired seeds show with this power in a two-sided paired t test.
-
-    `sd` is the standard deviation of the differences; the effect has its unit. nan for n < 2: no test is possible.
-    """
+    """Smallest true mean difference that n paired seeds show with this power in a two-sided paired t test, in the unit
+    of `sd`, the differences' standard deviation. nan for n < 2: no test is possible."""
     confidence = _level.get() if confidence is None else confidence
     if not 0 < power < 1 or not 0 < confidence < 1:
         raise ValueError(f"power {power} and confidence {confidence} must lie between 0 and 1")
@@ -216,35 +175,18 @@ def minimum_detectable_effect(n: int, sd: float = 1.0, power: float = 0.8, confi
     return float(optimize.brentq(shortfall, 0, high, xtol=1e-10) * sd / np.sqrt(n))
 
 
-def spearman(x, y) -> tuple[float, int]:
-    """Rank correlation and its n (points without nan). rho is nan wherever `why_undefined` gives a reason."""
-    x, y = _points(x, y)
-    n = int((~np.isnan(x) & ~np.isnan(y)).sum())
-    return (np.nan if why_undefined(x, y) else float(stats.spearmanr(x, y).statistic)), n
-
-
-def why_undefined(x, y) -> str:
-    """Why there is no rank correlation of x and y; empty if there is one."""
-    x, y = _points(x, y)
-    nans = int((np.isnan(x) | np.isnan(y)).sum())
-    if nans:
-        return f"{nans} of {len(x)} points are nan"
-    if len(x) < 3:
-        return f"{len(x)} points, at least 3 are needed"
-    constant = [name for name, values in (("x", x), ("y", y)) if (values == values[0]).all()]
-    return f"{' and '.join(constant)} constant" if constant else ""
-
-
-def _points(x, y) -> tuple[np.ndarray, np.ndarray]:
+def spearman(x, y) -> float:
+    """Rank correlation; nan for fewer than three points, a nan among them, or where one side is constant."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"x and y: shapes {x.shape} and {y.shape}; expected two equally long lists")
-    return x, y
+    defined = len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0
+    return float(stats.spearmanr(x, y).statistic) if defined else np.nan
 
 
-def _sample(values, dimensions: int | None = 1) -> np.ndarray:
+def _sample(values) -> np.ndarray:
     values = np.asarray(values, dtype=float)
-    if dimensions and values.ndim != dimensions:
+    if values.ndim != 1:
         raise ValueError(f"values: shape {values.shape}; expected one value per seed")
     if not np.isfinite(values).all():
         raise ValueError(f"values: {int((~np.isfinite(values)).sum())} of {values.size} are not finite")

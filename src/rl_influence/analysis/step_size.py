@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from .curves import KEY, StudyCurves, reference_method
-from .first_passage import FRACTIONS, rise, saved
-from .groups import expected_seeds, returns_by_run
+from .first_passage import FRACTIONS, rises, saved
+from .groups import expected_seeds, returns_by_run, with_expected
 from .statistics import final_return, over_seeds
 
 STEPS = ("displacement", "approx_kl", "clip_fraction", "grad_norm")  # means over a run's learning rounds
@@ -23,21 +23,22 @@ RISEN = 0.1  # of PPO's rise, without which at the end a run that did not collap
 
 
 def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
-    """Each run that has diagnostics: its step while it learns, and what came of it.
+    """Each run that has diagnostics: its step while it learns, and what came of it; `passages` is the table
+    `rounds_to`.
 
-    Args:
-        passages: the table `rounds_to`.
-
-    Returns:
-        Rows with environment, method, seed; learning_rounds and reached (90 % of PPO's rise); means of `STEPS` over
-        these rounds; displacement_ratio to PPO of the same seed; rounds_saved against it (mean over levels, [-1, 1]);
-        rise_kept: the final return, 0 at PPO's start and 1 at the top of its mean curve; collapsed: 1 if half of PPO's
-        rise is lost between the run's best and its final return; never_rose: 1 if the final return is below a tenth of
-        PPO's rise without that. Empty without a rise of PPO's, or its run.
+    learning_rounds and reached are those of 90 % of PPO's rise, over which `STEPS` are means; displacement_ratio is to
+    PPO of the same seed, rounds_saved against it (mean over levels, [-1, 1]). rise_kept: the final return, 0 at PPO's
+    start and 1 at the top of its mean curve; collapsed: 1 if half of PPO's rise is lost between the run's best and its
+    final return; never_rose: 1 if the final return is below a tenth of PPO's rise without that. Empty without PPO's
+    rise.
     """
     curves, reference = returns_by_run(study), reference_method(study.config)
+    ways = rises(curves, reference)
     last = passages[passages["fraction"] == FRACTIONS[-1]].set_index(KEY)
-    savings: dict[tuple, pd.Series] = {}
+    savings = {
+        pair: saved(passages, *pair, reference).groupby("seed")["saved"].mean()
+        for pair in study.diagnostics[KEY[:2]].drop_duplicates().itertuples(index=False, name=None)
+    }
     rows = []
     for key, own in study.diagnostics.groupby(KEY, sort=False):
         environment, method, seed = key
@@ -47,12 +48,8 @@ def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFr
             learning = own[own["round"] <= row["learning_rounds"]]
         row |= learning[list(STEPS)].mean().to_dict()
         if method != reference:
-            if key[:2] not in savings:
-                both = saved(passages, environment, method, reference)
-                savings[key[:2]] = both.groupby("seed")["saved"].mean()
-            row["rounds_saved"] = savings[key[:2]].get(seed, np.nan)
-        standard = [curve for (e, m, _), curve in curves.items() if (e, m) == (environment, reference)]
-        rows.append(row | _outcome(curves[key], standard))
+            row["rounds_saved"] = savings[environment, method].get(seed, np.nan)
+        rows.append(row | _outcome(curves[key], *ways[environment]))
     table = pd.DataFrame(rows, columns=SUMMARY)
     steps = table.set_index(KEY)["displacement"]
     table["displacement_ratio"] = [
@@ -63,15 +60,12 @@ def diagnostics_summary(passages: pd.DataFrame, study: StudyCurves) -> pd.DataFr
 
 def step_size(summary: pd.DataFrame, study: StudyCurves) -> pd.DataFrame:
     """Means over seeds of `diagnostics_summary` with t intervals, per environment and method."""
-    table, expected = over_seeds(summary, KEY[:2], MEASURES), expected_seeds(study)
-    if table.empty:
+    if summary.empty:
         return pd.DataFrame(columns=[*KEY[:2], "n", "expected"])
-    table.insert(3, "expected", [expected[pair] for pair in table[KEY[:2]].itertuples(index=False, name=None)])
-    return table
+    return with_expected(over_seeds(summary, KEY[:2], MEASURES), expected_seeds(study))
 
 
-def _outcome(curve: np.ndarray, standard: list[np.ndarray]) -> dict[str, float]:
-    start, top = rise(standard) if standard else (0.0, 0.0)
+def _outcome(curve: np.ndarray, start: float, top: float) -> dict[str, float]:
     if not top > start:
         return {}
     final = final_return(curve)

@@ -22,7 +22,7 @@ from rl_influence.runs.files import write_atomic
 from . import efficiency, returns, runtimes
 from .aggregate import aggregate_curves, improvement
 from .claims import level_of
-from .contrasts import controls, heuristics
+from .contrasts import CONTRASTS, HEURISTICS, direct
 from .curves import KEY, StudyCurves, reference_method
 from .first_passage import null_values, rounds_to
 from .groups import returns_by_run
@@ -44,14 +44,11 @@ def missing_runs(study: StudyCurves) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Table:
-    """How a table is made: `make(*needs)`, where a need is `study`, `config`, `reported` or another table's name.
-
-    digits: significant ones in its file; more where verdicts are computed from what the file says.
-    """
+    """How a table is made: `make(*needs)`, where a need is `study`, `config`, `reported` or another table's name."""
 
     make: Callable[..., pd.DataFrame]
     needs: tuple[str, ...]
-    digits: int = 6
+    digits: int = 6  # significant ones in its file; more where verdicts are computed from it
 
 
 TABLES: dict[str, Table] = {
@@ -73,8 +70,8 @@ TABLES: dict[str, Table] = {
     "improvement": Table(improvement, ("rounds_to", "study")),
     "diagnostics_summary": Table(diagnostics_summary, ("rounds_to", "study")),
     "step_size": Table(step_size, ("diagnostics_summary", "study")),
-    "controls": Table(controls, ("study",)),
-    "heuristics": Table(heuristics, ("study",)),
+    "controls": Table(lambda study: direct(study, CONTRASTS), ("study",)),
+    "heuristics": Table(lambda study: direct(study, HEURISTICS), ("study",)),
     "runs": Table(runs, ("study",)),
     "missing_runs": Table(missing_runs, ("study",)),
     "runtimes_per_seed": Table(runtimes.runtimes_per_seed, ("study",)),
@@ -86,13 +83,8 @@ TABLES: dict[str, Table] = {
 def make_tables(
     study: StudyCurves, names: Iterable[str] = tuple(TABLES), reported: Reported | None = None
 ) -> dict[str, pd.DataFrame]:
-    """The named tables (default: all) of a study; tables that others need are made once.
-
-    `reported` is by default what the catalogue in the current folder says.
-
-    Raises:
-        ConfigError: for a name that is not in `TABLES`.
-    """
+    """The named tables (default: all) of a study; tables that others need are made once. `reported` is by default what
+    the catalogue says. `ConfigError` for a name that is not in `TABLES`."""
     made: dict = {"study": study, "config": study.config, "reported": reported or load_reported(study.config.folder)}
 
     def make(name: str):

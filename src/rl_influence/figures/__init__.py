@@ -53,11 +53,7 @@ FIGURES = discover(Path(__file__).parent)
 
 
 def check(config: Config) -> None:
-    """Refuses figures that there are not, and those of analyses that the study does not ask for.
-
-    Raises:
-        ConfigError: for the first one.
-    """
+    """Refuses figures that there are not, and those of analyses that the study does not ask for (`ConfigError`)."""
     names = config.study_config.figures
     for name in names:
         choose("figure", name, FIGURES, f"{config.name}: ")
@@ -65,11 +61,8 @@ def check(config: Config) -> None:
 
 
 def make(name: str, tables: Mapping[str, pd.DataFrame], config: Config) -> Figure:
-    """The figure of these tables; where there is nothing to draw, one that says so.
-
-    Raises:
-        ConfigError: for a name that is not in `FIGURES`.
-    """
+    """The figure of these tables; where there is nothing to draw, one that says so. `ConfigError` for an unknown
+    name."""
     from . import style
 
     module = importlib.import_module(f".{choose('figure', name, FIGURES)}", __name__)
@@ -86,14 +79,9 @@ def make(name: str, tables: Mapping[str, pd.DataFrame], config: Config) -> Figur
 def draw(name: str, tables: Mapping[str, str | Path], out_pdf: str | Path, out_png: str | Path, config: Config) -> None:
     """Reads a figure's tables and writes it as PDF and PNG; the same tables give the same bytes.
 
-    The files' metadata name the runs and analyses behind them, and hold the figure's notes.
-
-    Args:
-        tables: table -> file; beside those that the figure reads `runs`, and `analyses` if it is of any.
-
-    Raises:
-        ConfigError: for a name that is not in `FIGURES`.
-        FigureError: if a table cannot be read.
+    The files' metadata name the runs and analyses behind them, and hold the figure's notes. `tables` (table -> file)
+    has, beside those that the figure reads, `runs`, and `analyses` if it is of any. `ConfigError` for an unknown name,
+    `FigureError` if a table cannot be read.
     """
     from rl_influence.analysis.single_rounds import source
 
@@ -115,11 +103,7 @@ def draw(name: str, tables: Mapping[str, str | Path], out_pdf: str | Path, out_p
 
 
 def notes(png: str | Path) -> str:
-    """What a figure's file says of what it shows, beside its caption: numbers of seeds, what is missing.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
+    """What a figure's file says of what it shows, beside its caption: numbers of seeds, what is missing."""
     from PIL import Image
 
     with Image.open(png) as image:

@@ -7,8 +7,8 @@ that. Below: the records of most positive influence in each phase.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,33 +27,20 @@ SIGNS = {1: (style.POSITIVE, "positive advantage"), -1: (style.NEGATIVE, "negati
 LEARNED = 0.3  # rise of the probability from which on a behaviour is learned
 
 
-@dataclass(frozen=True)
-class View:
-    """How an environment's states are drawn.
-
-    Attributes:
-        draw: axes, observation, action, colour -> draws both, and sets the axes' limits.
-        describe: observation, action -> the words below a picture.
-        shape: rows and columns of pictures per phase.
-        height: of a picture, in inches.
-        symbols: legend entries of what the pictures show.
-    """
+class View(NamedTuple):
+    """How an environment's states are drawn."""
 
     gym_id: str
-    draw: Callable[[Axes, list[float], int, str], None]
-    describe: Callable[[list[float], int], str]
-    shape: tuple[int, int]
-    height: float
-    symbols: tuple[Line2D, ...]
+    draw: Callable[[Axes, list[float], int, str], None]  # axes, observation, action, colour; sets the axes' limits
+    describe: Callable[[list[float], int], str]  # observation, action -> the words below a picture
+    shape: tuple[int, int]  # rows and columns of pictures per phase
+    height: float  # of a picture, in inches
+    symbols: Iterable[Line2D]  # legend entries of what the pictures show
 
 
 def draw(tables: dict, config: Config, view: View) -> Figure:
     """The figure of the first analysed run of an environment; further seeds stand behind it faintly."""
-    runs = [
-        key
-        for key in tables["behaviour_targets"][list(panels.KEY)].itertuples(index=False, name=None)
-        if config.environments[key[0]].gym_id == view.gym_id
-    ]
+    runs = panels.runs_of(tables["behaviour_targets"], config, (view.gym_id,))
     if not runs:
         labels = [known.label for known in config.environments.values() if known.gym_id == view.gym_id]
         raise style.Nothing(f"no run of {' or '.join(labels)} has been analysed")
@@ -65,7 +52,7 @@ def draw(tables: dict, config: Config, view: View) -> Figure:
     figure = style.new_figure(style.WIDTH, 1.6 + below)
     halves = figure.add_gridspec(2, 1, height_ratios=(1.6, below))
     picture, probability, roughness = halves[0].subgridspec(1, 3, width_ratios=(0.9, 1.15, 1.15)).subplots()
-    _picture(picture, view, target["observation"], int(target["action"]), "#000000")
+    _picture(picture, view, target, "#000000")
     picture.set_title("target state")
     picture.set_xlabel(f"{target['label']}:\n{picture.get_xlabel()}")
     others = [panels.rows_of(tables["behaviour"], key) for key in runs[1:] if key[:2] == run[:2]]
@@ -77,31 +64,27 @@ def draw(tables: dict, config: Config, view: View) -> Figure:
         for number, record in enumerate(best):
             axis = figure.add_subplot(grid[number // columns, place * columns + number % columns])
             color, _ = SIGNS[1 if record["advantage"] >= 0 else -1]
-            _picture(axis, view, record["observation"], int(record["action"]), color)
+            _picture(axis, view, record, color)
             if number == 0:
                 axis.set_title(" ", fontsize=7.5, pad=4)  # the room for what stands above all of the phase's pictures
                 axis.annotate(
                     f"phase {phase['phase']}, round {phase['shown_round']}", (0.53 * columns - 0.03, 1), (0, 4),
                     xycoords="axes fraction", textcoords="offset points", ha="center", fontsize=7.5,
                 ).set_in_layout(False)  # fmt: skip
+    neighbours = dict(zip(_neighbours(table), RAMP, strict=False))
     handles = [
-        *(
-            Line2D([], [], color=RAMP[i % len(RAMP)], label=f"{u} nearest neighbours")
-            for i, u in enumerate(_neighbours(table))
-        ),
-        Line2D([], [], color=THIRD, lw=1.6, label=f"mean of each third, {_neighbours(table)[0]}"),
-        *(Line2D([], [], color=color, lw=2.5, label=label) for color, label in SIGNS.values()),
+        *(style.handle(color=color, label=f"{u} nearest neighbours") for u, color in neighbours.items()),
+        style.handle(color=THIRD, lw=1.6, label=f"mean of each third, {min(neighbours)}"),
+        *(style.handle(color=color, lw=2.5, label=label) for color, label in SIGNS.values()),
         *view.symbols,
     ]
     return style.finish(figure, handles, _notes(tables, config, run, target, len(others)))
 
 
 def _draw_probability(axis: Axes, table: pd.DataFrame, phases: pd.DataFrame, others: list[pd.DataFrame]) -> None:
-    for other in others:
-        series = other.groupby("round")["probability"].first()
-        axis.plot(series.index, series, color="#000000", lw=0.6, alpha=0.35)
-    series = table.groupby("round")["probability"].first()
-    axis.plot(series.index, series, color="#000000")
+    for run, look in [*((other, {"lw": 0.6, "alpha": 0.35}) for other in others), (table, {})]:
+        series = run.groupby("round")["probability"].first()
+        axis.plot(series.index, series, color="#000000", **look)
     shown = phases["shown_round"]
     axis.plot(shown, series.loc[shown], color="#000000", marker="v", linestyle="none")
     rise = series.iloc[-1] - series.iloc[0]
@@ -119,9 +102,9 @@ def _draw_roughness(axis: Axes, table: pd.DataFrame, phases: pd.DataFrame, other
     for other in others:
         faint = other[other["neighbours"] == fewest]
         axis.plot(faint["round"], faint["roughness"], color=RAMP[0], lw=0.6, alpha=0.3)
-    for place, u in enumerate(neighbours):
+    for u, color in zip(neighbours, RAMP, strict=False):
         line = table[table["neighbours"] == u]
-        axis.plot(line["round"], line["roughness"], color=RAMP[place % len(RAMP)], lw=1.0)
+        axis.plot(line["round"], line["roughness"], color=color, lw=1.0)
     few = table[(table["neighbours"] == fewest) & table["roughness"].notna()]
     for _, part in few.groupby("third", sort=False):
         ends = part["round"].iloc[[0, -1]]
@@ -151,15 +134,13 @@ def _mark_phases(axis: Axes, phases: pd.DataFrame, title: str) -> None:
     axis.grid(visible=False)
 
 
-def _picture(axis: Axes, view: View, observation: str, action: int, color: str) -> None:
-    state = json.loads(observation)
+def _picture(axis: Axes, view: View, of: Mapping, color: str) -> None:
+    state, action = json.loads(of["observation"]), int(of["action"])
     view.draw(axis, state, action, color)
     axis.set_xlabel(view.describe(state, action), fontsize=style.SMALL, color=color, labelpad=1.5)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set(xticks=[], yticks=[])
     axis.grid(visible=False)
-    for spine in axis.spines.values():
-        spine.set_visible(False)
+    axis.spines[:].set_visible(False)
 
 
 def _neighbours(table: pd.DataFrame) -> list[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.lines import Line2D
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
@@ -20,8 +23,6 @@ SIGNS = {True: (style.POSITIVE, "positive"), False: (style.NEGATIVE, "negative")
 AGREEMENT = LinearSegmentedColormap.from_list("agreement", [style.NEGATIVE, "#dddddd", style.POSITIVE])
 TILES = {"start": "#ffffff", "floor": "#ffffff", "hole": "#9ecae1", "goal": "#a6d96a"}
 WALL = "#777777"
-RANK_LABEL = "rank of influence, 1 = most positive"
-ROOT_SCALE = "(root scale)"  # of both of `draw_ranks`' axes
 SMALL = (
     "bottom / top: the error in the last bin of ranks over that in the first. \u03c1: Spearman correlation of "
     f"influence with true \u00d7 estimated. Shaded: the {END} records at either end."
@@ -29,10 +30,48 @@ SMALL = (
 SOURCES = {"buffer": (style.SOFT, "truth from the buffer"), "exact": ("#000000", "exact truth")}
 
 
-def runs_of(table: pd.DataFrame, config: Config, gym_ids: tuple[str, ...]) -> list[tuple]:
-    """(environment, method, seed) of the runs in a table whose environment's gym_id begins with one of these."""
-    keys = table[panels.KEY].drop_duplicates().itertuples(index=False, name=None)
-    return [key for key in keys if config.environments[key[0]].gym_id.startswith(gym_ids)]
+def draw_grid_world(
+    tables: dict,
+    config: Config,
+    world: str,
+    draw_pictures: Callable[[list[Axes], pd.DataFrame, pd.DataFrame, int], None],
+    heights: Sequence[float],
+    handles: Iterable[Artist],
+) -> Figure:
+    """Pictures of the bottom records of one run's rounds in a grid world, above what `draw_ranks` draws.
+
+    `draw_pictures`: axes, tiles of the map, bottom records, round -> draws a round's pictures. `heights`: of the
+    figure, and of its rows, in inches; the last two are those of `draw_ranks`.
+    """
+    runs = panels.runs_of(tables["diagnosis_grid"], config, (world,))
+    if not runs:
+        raise style.Nothing(f"no run of {world} has been diagnosed")
+    run = runs[0]
+    grid, tiles = (panels.rows_of(tables[name], run) for name in ("diagnosis_grid", "diagnosis_map"))
+    rounds = rounds_of(panels.rows_of(tables["diagnosis_summary"], run[:2]))
+    figure = style.new_figure(style.WIDTH, heights[0])
+    axes = figure.subplots(len(heights) - 1, len(rounds), squeeze=False, height_ratios=heights[1:])
+    for (*pictures, errors, products), k in zip(axes.T, rounds, strict=True):
+        draw_pictures(pictures, tiles, grid[grid["round"] == k], k)
+        draw_ranks(errors, products, tables, run[:2], k)
+        errors.set_xticklabels([])
+    axes[-2, 0].set_ylabel("|true \u2212 estimated|\n(root scale)")
+    axes[-1, 0].set_ylabel("true \u00d7 estimated\n(root scale)")
+    figure.align_ylabels(axes[-2:, 0])
+    dot = {"marker": "o", "linestyle": "none", "markeredgecolor": style.GREY, "markeredgewidth": 0.3}
+    handles = [
+        *handles,
+        *(style.handle(color=AGREEMENT(x), label=f"signs agree in {100 * x:g} %", **dot) for x in (0.0, 1.0)),
+        *(style.handle(color=color, lw=0.8, label=label) for color, label in SOURCES.values()),
+    ]
+    environment, method, seed = run
+    seeds = style.of(panels.rows_of(tables["diagnosis_summary"], run[:2]).iloc[0])
+    notes = [
+        f"{config.environments[environment].label}, {config.methods[method].label}. Pictures: seed {seed}; lines: "
+        f"means over n = {seeds} seeds with t intervals (none for one seed).",
+        *panels.missing_analyses(tables, "diagnosis", config, [environment]),
+    ]
+    return style.finish(figure, handles, notes, "rank of influence, 1 = most positive", SMALL)
 
 
 def rounds_of(table: pd.DataFrame) -> list[int]:
@@ -54,9 +93,8 @@ def draw_ranks(errors: Axes, products: Axes, tables: dict, condition: tuple[str,
             values += [*line[measure]]
             low, high = line[f"{measure}_low"], line[f"{measure}_high"]
             if source == "exact" and low.notna().any():
-                axis.fill_between(
-                    rank, low if measure == "product" else low.clip(0), high, color=color, alpha=0.12, lw=0
-                )
+                bottom = low if measure == "product" else low.clip(0)
+                axis.fill_between(rank, bottom, high, color=color, alpha=0.12, lw=0)
                 values += [*(low.dropna() if measure == "product" else ()), *high.dropna()]
         last = table["last_rank"].max()
         for start in (0.5, last - END + 0.5):
@@ -86,37 +124,13 @@ def interval_text(row: pd.Series, name: str) -> str:
     return (text if np.isnan(low) else f"{text} [{low:.2f}, {high:.2f}]").replace("-", "\u2212")
 
 
-def rank_handles() -> list[Line2D]:
-    """Legend of `draw_ranks`."""
-    dot = {"marker": "o", "linestyle": "none", "markeredgecolor": style.GREY, "markeredgewidth": 0.3}
-    return [
-        *(
-            Line2D([], [], color=AGREEMENT(share), label=f"signs agree in {100 * share:g} %", **dot)
-            for share in (0.0, 1.0)
-        ),
-        *(Line2D([], [], color=color, lw=0.8, label=label) for color, label in SOURCES.values()),
-    ]
-
-
-def notes(tables: dict, config: Config, run: tuple[str, str, int]) -> list[str]:
-    """Whose the pictures and the means are, and what is missing."""
-    environment, method, seed = run
-    seeds = style.of(panels.rows_of(tables["diagnosis_summary"], run[:2]).iloc[0])
-    return [
-        f"{config.environments[environment].label}, {config.methods[method].label}. Pictures: seed {seed}; lines: "
-        f"means over n = {seeds} seeds with t intervals (none for one seed).",
-        *panels.missing_analyses(tables, "diagnosis", config, [environment]),
-    ]
-
-
 def draw_map(axis: Axes, tiles: pd.DataFrame) -> None:
     """The floor of a grid world, with what is not floor as wall around it; y grows downwards."""
     x0, x1, y0, y1 = tiles["x"].min(), tiles["x"].max(), tiles["y"].min(), tiles["y"].max()
     axis.add_patch(Rectangle((x0 - 0.62, y0 - 0.62), x1 - x0 + 1.24, y1 - y0 + 1.24, color=WALL, lw=0, zorder=0))
     for x, y, tile in tiles[["x", "y", "tile"]].itertuples(index=False):
-        axis.add_patch(
-            Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=TILES[tile], edgecolor="#cccccc", lw=0.4, zorder=1)
-        )
+        look = {"facecolor": TILES[tile], "edgecolor": "#cccccc", "lw": 0.4, "zorder": 1}
+        axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
     axis.set_xlim(x0 - 0.62, x1 + 0.62)
     axis.set_ylim(y1 + 0.62, y0 - 0.62)
     axis.set_aspect("equal")

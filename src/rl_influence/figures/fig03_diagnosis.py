@@ -18,64 +18,37 @@ from matplotlib.patches import FancyArrow, Patch
 
 from rl_influence.config import Config
 
-from . import diagnoses, panels, style
+from . import diagnoses, style
 
 READS = ("diagnosis_grid", "diagnosis_map", "diagnosis_by_rank_summary", "diagnosis_summary", "missing_analyses")
 WAYS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # of FrozenLake's actions: left, down, right, up
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    runs = diagnoses.runs_of(tables["diagnosis_grid"], config, ("FrozenLake",))
-    if not runs:
-        raise style.Nothing("no run of FrozenLake has been diagnosed")
-    run = runs[0]
-    grid, tiles = (panels.rows_of(tables[name], run) for name in ("diagnosis_grid", "diagnosis_map"))
-    rounds = diagnoses.rounds_of(panels.rows_of(tables["diagnosis_summary"], run[:2]))
-    figure = style.new_figure(style.WIDTH, 4.2)
-    axes = figure.subplots(3, len(rounds), squeeze=False, height_ratios=(1.7, 1.1, 1.1))
-    for (maps, errors, products), k in zip(axes.T, rounds, strict=True):
-        diagnoses.draw_map(maps, tiles)
-        for x, y, tile in tiles[["x", "y", "tile"]].itertuples(index=False):
-            if tile != "floor":
-                letter = {"color": style.GREY, "fontsize": style.SMALL, "ha": "left", "va": "top"}
-                maps.text(x - 0.46, y - 0.46, tile[0].upper(), zorder=2, **letter)
-        bottom = grid[grid["round"] == k]
-        _draw_arrows(maps, bottom)
-        maps.set_title(f"round {k}, bottom {bottom['records'].sum():g}")
-        diagnoses.draw_ranks(errors, products, tables, run[:2], k)
-        errors.set_xticklabels([])
-    axes[1, 0].set_ylabel(f"|true \u2212 estimated|\n{diagnoses.ROOT_SCALE}")
-    axes[2, 0].set_ylabel(f"true \u00d7 estimated\n{diagnoses.ROOT_SCALE}")
-    figure.align_ylabels(axes[1:, 0])
-    handles = [
-        *(Patch(facecolor=color, label=f"estimated {sign}") for color, sign in diagnoses.SIGNS.values()),
-        *(
-            Patch(facecolor="white", edgecolor=color, linewidth=1.0, label=f"truly {sign}")
-            for color, sign in diagnoses.SIGNS.values()
-        ),
-        *diagnoses.rank_handles(),
-    ]
-    notes = diagnoses.notes(tables, config, run)
-    return style.finish(figure, handles, notes, diagnoses.RANK_LABEL, diagnoses.SMALL)
+    handles = [Patch(facecolor=color, label=f"estimated {sign}") for color, sign in diagnoses.SIGNS.values()]
+    truly = {"facecolor": "white", "linewidth": 1.0}
+    handles += [Patch(edgecolor=color, label=f"truly {sign}", **truly) for color, sign in diagnoses.SIGNS.values()]
+    heights = (4.2, 1.7, 1.1, 1.1)
+    return diagnoses.draw_grid_world(tables, config, "FrozenLake", _draw_map, heights, handles)
+
+
+def _draw_map(axes: list[Axes], tiles: pd.DataFrame, bottom: pd.DataFrame, k: int) -> None:
+    (axis,) = axes
+    diagnoses.draw_map(axis, tiles)
+    letter = {"color": style.GREY, "fontsize": style.SMALL, "ha": "left", "va": "top"}
+    for x, y, tile in tiles[["x", "y", "tile"]].itertuples(index=False):
+        if tile != "floor":
+            axis.text(x - 0.46, y - 0.46, tile[0].upper(), zorder=2, **letter)
+    _draw_arrows(axis, bottom)
+    axis.set_title(f"round {k}, bottom {bottom['records'].sum():g}")
 
 
 def _draw_arrows(axis: Axes, bottom: pd.DataFrame) -> None:
     for row in bottom.to_dict("records"):
         dx, dy = WAYS[int(row["action"])]
         width = 0.05 + 0.13 * np.sqrt(row["records"] / bottom["records"].max())
-        axis.add_patch(
-            FancyArrow(
-                row["column"] + 0.12 * dx,
-                row["row"] + 0.12 * dy,
-                0.33 * dx,
-                0.33 * dy,
-                width=width,
-                head_width=width + 0.13,
-                head_length=0.15,
-                length_includes_head=True,
-                facecolor=diagnoses.SIGNS[row["positive"] >= 0.5][0],
-                edgecolor=diagnoses.SIGNS[row["true"] >= 0][0],
-                linewidth=1.0,
-                zorder=3,
-            )
-        )
+        shape = {"width": width, "head_width": width + 0.13, "head_length": 0.15, "length_includes_head": True}
+        fill, edge = (diagnoses.SIGNS[yes][0] for yes in (row["positive"] >= 0.5, row["true"] >= 0))
+        start = row["column"] + 0.12 * dx, row["row"] + 0.12 * dy
+        look = {"facecolor": fill, "edgecolor": edge, "linewidth": 1.0, "zorder": 3}
+        axis.add_patch(FancyArrow(*start, 0.33 * dx, 0.33 * dy, **shape, **look))

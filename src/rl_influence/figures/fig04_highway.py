@@ -14,13 +14,12 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from rl_influence.analysis.geometry import LANE, LANES, vehicles
 from rl_influence.config import Config
 
-from . import behaviours
+from . import behaviours, style
 
 READS = ("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets", "missing_analyses")
 ACTIONS = ("lane left", "idle", "lane right", "faster", "slower")
@@ -31,7 +30,9 @@ OTHERS = "#8a8a8a"
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    return behaviours.draw(tables, config, VIEW)
+    symbols = style.points({"own vehicle": ("#000000", "s"), "others": (OTHERS, "s")}, markersize=6)
+    view = behaviours.View("highway-v0", road, describe, shape=(3, 1), height=0.42, symbols=symbols)
+    return behaviours.draw(tables, config, view)
 
 
 def road(axis: Axes, observation: list[float], action: int, color: str) -> None:
@@ -75,16 +76,3 @@ def describe(observation: list[float], action: int) -> str:
 
 def _car(axis: Axes, x: float, y: float, color: str) -> None:
     axis.add_patch(Rectangle((x - CAR[0] / 2, y - CAR[1] / 2), *CAR, color=color, lw=0, zorder=3))
-
-
-VIEW = behaviours.View(
-    gym_id="highway-v0",
-    draw=road,
-    describe=describe,
-    shape=(3, 1),
-    height=0.42,
-    symbols=(
-        Line2D([], [], color="#000000", marker="s", linestyle="none", label="own vehicle"),
-        Line2D([], [], color=OTHERS, marker="s", linestyle="none", label="others"),
-    ),
-)

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rl_influence.config import Config
 
@@ -66,11 +65,7 @@ def draw(tables: dict, config: Config) -> Figure:
         "none removed": (NONE, "s"), "negative removed": (WORST, "s"), "as many at random": (CHANCE, "s"),
         "negative \u2212 none": (WORST, "o"), "negative \u2212 random": (WORST, "X"),
     }  # fmt: skip
-    handles = [
-        Line2D([], [], color=color, marker=marker, linestyle="none", label=label)
-        for label, (color, marker) in entries.items()
-    ]
-    return style.finish(figure, handles, panels.missing_analyses(tables, "interventions", config))
+    return style.finish(figure, style.points(entries), panels.missing_analyses(tables, "interventions", config))
 
 
 def rising(table: pd.DataFrame) -> pd.DataFrame:
@@ -82,17 +77,10 @@ def rising(table: pd.DataFrame) -> pd.DataFrame:
 def _draw_boxes(axis: Axes, table: pd.DataFrame) -> None:
     black = {"color": "#222222", "linewidth": 0.5}
     for arm, (place, color) in ARMS.items():
-        axis.boxplot(
-            [table.loc[table["arm"] == arm, "delta"].to_numpy()],
-            positions=[place],
-            widths=0.7,
-            patch_artist=True,
-            showfliers=False,
-            boxprops={"facecolor": color, "edgecolor": "#222222", "linewidth": 0.5, "alpha": 0.8},
-            medianprops=black | {"linewidth": 1.0},
-            whiskerprops=black,
-            capprops=black,
-        )
+        props = {"medianprops": black | {"linewidth": 1.0}, "whiskerprops": black, "capprops": black}
+        props["boxprops"] = {"facecolor": color, "edgecolor": "#222222", "linewidth": 0.5, "alpha": 0.8}
+        deltas = table.loc[table["arm"] == arm, "delta"].to_numpy()
+        axis.boxplot([deltas], positions=[place], widths=0.7, patch_artist=True, showfliers=False, **props)
 
 
 def _draw_differences(axis: Axes, table: pd.DataFrame, summary: pd.DataFrame) -> None:

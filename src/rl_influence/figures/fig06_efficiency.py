@@ -17,6 +17,6 @@ READS = ("efficiency", "efficiency_per_seed", "runtimes", "runtimes_per_seed", "
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    methods = {e: [chosen_iif(config, e), *random_methods(config)] for e in panels.main_environments(config)}
+    methods = {e: [chosen_iif(config, e), *random_methods(config)] for e in panels.compared_environments(config)}
     quantities = [name for name in reductions.REDUCTIONS if name != "rt_peak" or len(tables["runtimes"])]
     return reductions.reductions_figure(tables, config, methods, quantities)

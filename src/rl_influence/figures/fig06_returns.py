@@ -18,6 +18,6 @@ READS = ("curves_summary", "curves_per_seed", "missing_runs")
 def draw(tables: dict, config: Config) -> Figure:
     methods = {
         environment: [*panels.standard_and_iif(config, environment), *random_methods(config)]
-        for environment in panels.main_environments(config)
+        for environment in panels.compared_environments(config)
     }
     return panels.curves_figure(tables, config, methods)

@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Polygon, Rectangle
 
 from rl_influence.config import Config
 
-from . import diagnoses, panels, style
+from . import diagnoses, style
 
 READS = ("diagnosis_grid", "diagnosis_map", "diagnosis_by_rank_summary", "diagnosis_summary", "missing_analyses")
 ACTIONS = ("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done")
@@ -27,38 +26,24 @@ PICTURES = 2  # of a round
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    runs = diagnoses.runs_of(tables["diagnosis_grid"], config, ("MiniGrid",))
-    if not runs:
-        raise style.Nothing("no run of MiniGrid has been diagnosed")
-    run = runs[0]
-    grid, tiles = (panels.rows_of(tables[name], run) for name in ("diagnosis_grid", "diagnosis_map"))
-    rounds = diagnoses.rounds_of(panels.rows_of(tables["diagnosis_summary"], run[:2]))
-    figure = style.new_figure(style.WIDTH, 1.55 * PICTURES + 2.4)
-    axes = figure.subplots(PICTURES + 2, len(rounds), squeeze=False, height_ratios=[1.55] * PICTURES + [1.2, 1.2])
-    for (*pictures, errors, products), k in zip(axes.T, rounds, strict=True):
-        bottom = grid[grid["round"] == k].sort_values("influence", kind="stable")
-        for axis in pictures:
-            axis.set_axis_off()
-        for axis, record in zip(pictures, bottom.head(PICTURES).to_dict("records"), strict=False):
-            _draw_record(axis, tiles, record)
-        heading = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "fontsize": 8}
-        pictures[0].annotate(f"round {k}", (0.5, 1), (0, 15), **heading)
-        diagnoses.draw_ranks(errors, products, tables, run[:2], k)
-        errors.set_xticklabels([])
-    axes[-2, 0].set_ylabel(f"|true \u2212 estimated|\n{diagnoses.ROOT_SCALE}")
-    axes[-1, 0].set_ylabel(f"true \u00d7 estimated\n{diagnoses.ROOT_SCALE}")
-    figure.align_ylabels(axes[-2:, 0])
+    arrows = {f"estimated {sign}": (color, ">") for color, sign in diagnoses.SIGNS.values()}
     handles = [
-        *(
-            Line2D([], [], color=color, marker=">", linestyle="none", label=f"estimated {sign}")
-            for color, sign in diagnoses.SIGNS.values()
-        ),
+        *style.points(arrows),
         Patch(facecolor=diagnoses.TILES["goal"], edgecolor="#cccccc", label="goal"),
         Patch(facecolor=SEEN_COLOR, alpha=0.5, label="what the agent sees"),
-        *diagnoses.rank_handles(),
     ]
-    notes = diagnoses.notes(tables, config, run)
-    return style.finish(figure, handles, notes, diagnoses.RANK_LABEL, diagnoses.SMALL)
+    heights = (1.55 * PICTURES + 2.4, *[1.55] * PICTURES, 1.2, 1.2)
+    return diagnoses.draw_grid_world(tables, config, "MiniGrid", _draw_records, heights, handles)
+
+
+def _draw_records(axes: list[Axes], tiles: pd.DataFrame, bottom: pd.DataFrame, k: int) -> None:
+    for axis in axes:
+        axis.set_axis_off()
+    worst = bottom.sort_values("influence", kind="stable").head(PICTURES)
+    for axis, record in zip(axes, worst.to_dict("records"), strict=False):
+        _draw_record(axis, tiles, record)
+    heading = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "fontsize": 8}
+    axes[0].annotate(f"round {k}", (0.5, 1), (0, 15), **heading)
 
 
 def _draw_record(axis: Axes, tiles: pd.DataFrame, record: dict) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon
 
 from rl_influence.analysis.geometry import walker
@@ -32,7 +31,7 @@ STATE += [name.format(leg) for leg in (1, 2) for name in JOINTS] + [f"lidar{ray}
 
 def draw(tables: dict, config: Config) -> Figure:
     table = tables["diagnosis_records"]
-    runs = [] if table.empty else diagnoses.runs_of(table, config, ("BipedalWalker", "ALE/", "Pong"))
+    runs = [] if table.empty else panels.runs_of(table, config, ("BipedalWalker", "ALE/", "Pong"))
     parts: dict[tuple[str, str], pd.DataFrame] = {}  # (environment, method) -> the worst of a round of its first run
     for run in runs:
         own = panels.rows_of(table, run)
@@ -53,10 +52,7 @@ def draw(tables: dict, config: Config) -> Figure:
             axis.text(0.5, -0.03, text, fontsize=style.SMALL, color=color, **at)
         seed, k = worst[["seed", "round"]].iloc[0]
         axes[0].set_title(f"{config.environments[environment].label}, round {k:g}, seed {seed:g}", loc="left")
-    handles = [
-        Line2D([], [], color=color, marker="s", linestyle="none", label=f"{sign} advantage estimate")
-        for color, sign in diagnoses.SIGNS.values()
-    ]
+    handles = style.points({f"{sign} advantage estimate": (color, "s") for color, sign in diagnoses.SIGNS.values()})
     missing = panels.missing_analyses(tables, "diagnosis", config, [environment for environment, _ in parts])
     return style.finish(figure, handles, missing)
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rl_influence.analysis.geometry import GOAL_HEIGHT, links
 from rl_influence.config import Config
 
-from . import behaviours
+from . import behaviours, style
 
 READS = ("behaviour", "behaviour_phases", "behaviour_records", "behaviour_targets", "missing_analyses")
 ACTIONS = ("torque \u22121", "no torque", "torque +1")
@@ -27,7 +26,9 @@ LINKS, MOTION = "#444444", "#9a9a9a"
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    return behaviours.draw(tables, config, VIEW)
+    symbols = [style.handle(color=MOTION, lw=0.9, label="motion of the tip")]
+    view = behaviours.View("Acrobot-v1", arm, lambda _, action: ACTIONS[action], (1, 2), height=0.95, symbols=symbols)
+    return behaviours.draw(tables, config, view)
 
 
 def arm(axis: Axes, observation: list[float], action: int, color: str) -> None:
@@ -48,13 +49,3 @@ def arm(axis: Axes, observation: list[float], action: int, color: str) -> None:
     axis.set_xlim(-1.75, 1.75)
     axis.set_ylim(-2.1, 1.4)
     axis.set_aspect("equal")
-
-
-VIEW = behaviours.View(
-    gym_id="Acrobot-v1",
-    draw=arm,
-    describe=lambda observation, action: ACTIONS[action],
-    shape=(1, 2),
-    height=0.95,
-    symbols=(Line2D([], [], color=MOTION, lw=0.9, label="motion of the tip"),),
-)

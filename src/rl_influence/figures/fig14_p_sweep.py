@@ -19,7 +19,7 @@ QUANTITIES = ("se_ave", "se_peak")
 def draw(tables: dict, config: Config) -> Figure:
     sweep, tables = iif_sweep(config), tables | {"efficiency": tables["table_2"]}
     finished = panels.conditions(table := tables["table_2"][tables["table_2"]["n"] > 0])
-    swept = {e: [m for m in sweep if (e, m) in finished] for e in panels.main_environments(config)}
+    swept = {e: [m for m in sweep if (e, m) in finished] for e in panels.compared_environments(config)}
     swept = {environment: methods for environment, methods in swept.items() if len(methods) > 1}
     if not swept:
         raise style.Nothing("no environment has finished runs of two p")
@@ -40,7 +40,7 @@ def draw(tables: dict, config: Config) -> Figure:
         if curve.get_subplotspec().is_first_col():
             curve.set_ylabel("test return")
             for axis, quantity in zip(points, QUANTITIES, strict=True):
-                axis.set_ylabel(f"{reductions.REDUCTIONS[quantity].label} (%)")
+                axis.set_ylabel(f"{reductions.REDUCTIONS[quantity][0]} (%)")
             figure.align_ylabels([curve, *points])
     handles = panels.legend(tables, config, methods, one_iif=False)
     handles += reductions.handles(kinds - {"mean"}, horizontal=False)

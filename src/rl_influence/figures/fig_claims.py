@@ -72,7 +72,8 @@ def draw(tables: dict, config: Config) -> Figure:
         words.text(x, -0.75, label, rotation=90, ha="center", va="bottom", fontsize=style.SMALL)
         words.plot([x], [-0.4], marker=MARKERS[column % len(MARKERS)], color=style.GREY, markersize=3.5, clip_on=False)
     _finish(forest, len(claims))
-    text = f"{_legend()} {_legend_of_cases(cases)} Arrows: beyond the panel."
+    signs = "; ".join(f"{sign} {words}" for sign, _, words in SIGNS.values())
+    text = f"{signs}. {_legend_of_cases(cases)} Arrows: beyond the panel."
     text = textwrap.wrap(text, int((left + 0.5) / style.CHARACTER))
     figure.text(0.07 / style.WIDTH, (BOTTOM - 0.08) / height, "\n".join(text), va="top", color=style.GREY)
     figure.notes = ""
@@ -107,10 +108,6 @@ def _write_signs(axis: Axes, row: int, x: float, checks: pd.DataFrame) -> list[s
         y = row + 0.5 + 0.44 * (number - (len(cases) - 1) / 2)
         axis.text(x, y, sign, color=color, ha="center", va="center", fontsize=SIGN)
     return [case for (_, case), _ in cases]
-
-
-def _legend() -> str:
-    return f"{'; '.join(f'{sign} {words}' for sign, _, words in SIGNS.values())}."
 
 
 def _legend_of_cases(cases: dict[int, list[str]]) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rl_influence.analysis.contrasts import conditions
 from rl_influence.config import Config
@@ -34,7 +33,7 @@ def draw(tables: dict, config: Config) -> Figure:
     table = tables["controls"]
     # environments of which the study has controls: elsewhere there is nothing to take apart
     apart = table[table["effect"].isin(["updates", "clipping"])]
-    drawn = [name for name in panels.main_environments(config) if apart.loc[apart["environment"] == name, "n"].any()]
+    drawn = [e for e in panels.compared_environments(config) if panels.rows_of(apart, (e,))["n"].any()]
     if not drawn:
         raise style.Nothing("no two methods that differ in one thing have finished")
     parts = {name: panels.rows_of(table[table["n"] > 0], (name,)) for name in drawn}
@@ -51,14 +50,8 @@ def draw(tables: dict, config: Config) -> Figure:
             config.environments[name].label, (0, 1), (-140, 3), xycoords="axes fraction", textcoords="offset points",
             fontsize=8, fontweight="bold",
         )  # fmt: skip
-    handles = [
-        Line2D([], [], color=color, marker=marker, linestyle="none", label=effect)
-        for effect, (color, marker) in EFFECTS.items()
-        if (table["effect"] == effect).any()
-    ]
-    handles.append(
-        Line2D([], [], color=style.GREY, marker="o", markerfacecolor="white", linestyle="none", label="a bound")
-    )
+    handles = style.points({effect: look for effect, look in EFFECTS.items() if (table["effect"] == effect).any()})
+    handles += style.points({"a bound": (style.GREY, "o")}, markerfacecolor="white")
     return style.finish(figure, handles, style.missing_note(tables["missing_runs"], [*conditions(config)], config))
 
 

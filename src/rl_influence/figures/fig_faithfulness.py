@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rl_influence.analysis.numbers import REMOVALS
 from rl_influence.config import Config
@@ -22,26 +21,22 @@ from rl_influence.config import Config
 from . import panels, style
 
 READS = ("faithfulness", "faithfulness_summary", "missing_analyses")
+PLACE = ["environment", "method", "removal"]
 OUTCOMES = {"f_return": (style.POSITIVE, "o", "f_return"), "test_return": (style.NEGATIVE, "D", "test return")}
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    table, summary = tables["faithfulness"], tables["faithfulness_summary"]
-    rows = [
-        (condition, removal)
-        for condition in panels.conditions(table)
-        for removal in REMOVALS
-        if (panels.rows_of(table, condition)["removal"] == removal).any()
-    ]
-    if not rows:
+    table = tables["faithfulness"]
+    if table.empty:
         raise style.Nothing("no run has been analysed")
-    parts = [_of(panels.rows_of(table, condition), removal) for condition, removal in rows]
-    scorings = [list(part["scoring"].unique()) for part in parts]
+    summary = tables["faithfulness_summary"].set_index(PLACE)
+    parts = dict(iter(table.groupby(PLACE, sort=False)))
+    scorings = [list(part["scoring"].unique()) for part in parts.values()]
     heights = [0.5 + 0.17 * len(names) for names in scorings]
-    columns = max(part["round"].nunique() for part in parts)
+    columns = max(part["round"].nunique() for part in parts.values())
     figure = style.new_figure(style.WIDTH, sum(heights))
-    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
-    for (condition, removal), part, names, axes in zip(rows, parts, scorings, grid, strict=True):
+    grid = figure.subplots(len(parts), columns, squeeze=False, height_ratios=heights)
+    for (place, part), names, axes in zip(parts.items(), scorings, grid, strict=True):
         rounds = sorted(part["round"].unique())
         for axis in axes[len(rounds) :]:
             axis.remove()
@@ -49,18 +44,15 @@ def draw(tables: dict, config: Config) -> Figure:
             _draw(axis, part[part["round"] == k], names)
             axis.set_title(f"round {k}", fontsize=style.SMALL, pad=2)
             axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names))
-        count = style.of(_of(panels.rows_of(summary, condition), removal).iloc[0])
+        count = style.of(summary.loc[[place]].iloc[0])
         left = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
-        label = config.environments[condition[0]].label
+        label = config.environments[place[0]].label
         axes[0].annotate(label, (0, 1), (-104, 12), fontsize=7.5, fontweight="bold", **left)
-        text = f"{REMOVALS[removal]}, n = {count}"
+        text = f"{REMOVALS[place[2]]}, n = {count}"
         axes[0].annotate(text, (0, 1), (-104, 3), fontsize=style.SMALL, color=style.GREY, **left)
-    handles = [
-        Line2D([], [], color=color, marker=marker, linestyle="none", label=label)
-        for color, marker, label in OUTCOMES.values()
-    ]
-    handles.append(Line2D([], [], color=style.GREY, marker="|", markersize=7, linestyle="none", label="mean"))
-    handles.append(Line2D([], [], color=style.GREY, lw=0.8, linestyle=":", label="reliability"))
+    handles = style.points({label: (color, marker) for color, marker, label in OUTCOMES.values()})
+    handles += style.points({"mean": (style.GREY, "|")}, markersize=7)
+    handles.append(style.handle(color=style.GREY, lw=0.8, linestyle=":", label="reliability"))
     notes = [
         f"Sets: {'; '.join(f'{REMOVALS[name]}: {n:g}' for name, n in table.groupby('removal')['sets'].max().items())}; "
         f"mini-batch orders: {table['orders'].max():g}.",
@@ -86,7 +78,3 @@ def _draw(axis: Axes, seeds: pd.DataFrame, names: list[str]) -> None:
     axis.set_xticks(np.linspace(-1, 1, 5), ["\u22121", "", "0", "", "1"])
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
-
-
-def _of(table: pd.DataFrame, removal: str) -> pd.DataFrame:
-    return table[table["removal"] == removal]

@@ -67,22 +67,19 @@ def draw(tables: dict, config: Config) -> Figure:
 def _legend(table: pd.DataFrame, config: Config) -> list[Line2D]:
     kinds = {config.methods[name].selection.kind for name in table["method"]}
     handles = [
-        style.handle({"color": color, "marker": "o", "linestyle": "-", "label": label})
+        style.handle(color=color, marker="o", linestyle="-", label=label)
         for kind, (color, label) in FAMILIES.items()
         if kind in kinds
     ]
-    grey = {"color": style.GREY, "linestyle": "none"}
     markers = {name: _look(name, config)["marker"] for name in table["method"]}
     for marker, label in {MATCHED: "the other's step", UNCLIPPED: "no clipping"}.items():
         if marker in markers.values():
-            handles.append(style.handle(grey | {"marker": marker, "label": label}))
-    factors = {_factor(name, config) for name, marker in markers.items() if marker == "o"}
+            handles += style.points({label: (style.GREY, marker)})
+    factors = {config.methods[name].ppo.learning_rate_factor for name, marker in markers.items() if marker == "o"}
     for factor in sorted(factors) if len(factors) > 1 else ():
-        label = f"learning rate \u00d7 {factor:g}"
-        handles.append(style.handle(grey | {"marker": "o", "markersize": _size(factor), "label": label}))
+        handles += style.points({f"learning rate \u00d7 {factor:g}": (style.GREY, "o")}, markersize=_size(factor))
     if table[["collapsed", "never_rose"]].gt(0).any(axis=None):
-        label = "some seeds collapse or never learn"
-        handles.append(style.handle(grey | {"marker": "o", "markerfacecolor": "white", "label": label}))
+        handles += style.points({"some seeds collapse or never learn": (style.GREY, "o")}, markerfacecolor="white")
     return handles
 
 
@@ -98,12 +95,8 @@ def _look(name: str, config: Config) -> dict:
     method = config.methods[name]
     clipping = "max_grad_norm" not in method.ppo.model_fields_set
     marker = MATCHED if method.selection.displacement != "own" else "o" if clipping else UNCLIPPED
-    size = _size(_factor(name, config)) if marker == "o" else 3.8
+    size = _size(method.ppo.learning_rate_factor) if marker == "o" else 3.8
     return {"color": FAMILIES[method.selection.kind][0], "marker": marker, "markersize": size}
-
-
-def _factor(name: str, config: Config) -> float:
-    return config.methods[name].ppo.learning_rate_factor
 
 
 def _size(factor: float) -> float:
@@ -131,7 +124,7 @@ def _draw(axis: Axes, table: pd.DataFrame, seeds: pd.DataFrame, config: Config, 
         axis.plot([x], [y], **look, linestyle="none", markerfacecolor=fill, zorder=4)
         if look["marker"] == "o":
             kind = config.methods[name].selection.kind
-            lines[kind].append((_factor(name, config), x, y))
+            lines[kind].append((config.methods[name].ppo.learning_rate_factor, x, y))
     for kind, points in lines.items():
         if len(points) > 1:
             _, x, y = zip(*sorted(points), strict=True)

@@ -49,8 +49,9 @@ def draw(tables: dict, config: Config) -> Figure:
             mean = panels.find(tables["efficiency"], row["environment"], chosen_iif(config, row["environment"]))
             _draw_se_ave(saved, mean, place - 0.2)
             bounds |= bool(mean["unreached"])
-        _draw_interval(saved, row, "rounds_saved", place + (0 if row["environment"] == ALL else 0.2), PASSAGE[0], 100)
-        _draw_interval(chances, row, "probability", place, "D", 1)
+        below = place + (0 if row["environment"] == ALL else 0.2)
+        _draw_interval(saved, row, "rounds_saved", below, PASSAGE[0], 100, PASSAGE_COLOR)
+        _draw_interval(chances, row, "probability", place, "D", 1, style.POSITIVE)
     labels = [
         "all" if row.environment == ALL else f"{config.environments[row.environment].label}, n = {row.n}"
         for row in table.itertuples()
@@ -67,15 +68,13 @@ def draw(tables: dict, config: Config) -> Figure:
         axis.axvline(nothing, color=style.SOFT, lw=0.6, zorder=1)
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
-    blue = {"color": style.POSITIVE, "linestyle": "none"}
     handles = [
-        *(style.handle(_look(role, config)) for role in tables["aggregate_curves"]["method"].unique()),
-        style.handle(blue | {"color": PASSAGE_COLOR, "marker": PASSAGE[0], "label": PASSAGE[1]}),
-        style.handle(blue | {"marker": SE_AVE[0], "label": SE_AVE[1]}),
-        *([style.handle(blue | {"marker": BOUND[0], "markerfacecolor": "white", "label": BOUND[1]})] if bounds else []),
+        *(style.handle(**_look(role, config)) for role in tables["aggregate_curves"]["method"].unique()),
+        *style.points({PASSAGE[1]: (PASSAGE_COLOR, PASSAGE[0]), SE_AVE[1]: (style.POSITIVE, SE_AVE[0])}),
+        *(style.points({BOUND[1]: (style.POSITIVE, BOUND[0])}, markerfacecolor="white") if bounds else []),
         style.paper_handle(),
     ]
-    methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.main_environments(config)}
+    methods = {e: [reference_method(config), chosen_iif(config, e)] for e in panels.compared_environments(config)}
     return style.finish(figure, handles, panels.missing(tables, config, methods))
 
 
@@ -107,21 +106,18 @@ def _seeds(curves: pd.DataFrame, improvement: pd.DataFrame) -> str:
 
 
 def _draw_se_ave(axis: Axes, mean: pd.Series, place: float) -> None:
-    value, low, high, paper, spread = (
-        100 * mean[name] for name in ("se_ave", "se_ave_low", "se_ave_high", "paper_se_ave", "paper_se_ave_spread")
-    )
-    if not np.isnan(low):
-        axis.plot(np.clip([low, high], *LIMITS), [place, place], color=style.POSITIVE, lw=1.1)
     marker, fill = (BOUND[0], "white") if mean["unreached"] else (SE_AVE[0], style.POSITIVE)
-    axis.plot([value], [place], color=style.POSITIVE, marker=marker, markerfacecolor=fill, linestyle="none", zorder=4)
+    _draw_interval(axis, mean, "se_ave", place, marker, 100, style.POSITIVE, markerfacecolor=fill)
+    paper, spread = 100 * mean["paper_se_ave"], 100 * mean["paper_se_ave_spread"]
     if not np.isnan(paper):
         axis.plot([paper - spread, paper + spread], [place, place], color=style.PAPER["color"], lw=0.8)
         axis.plot([paper], [place], **style.PAPER, zorder=5)
 
 
-def _draw_interval(axis: Axes, row: pd.Series, name: str, place: float, marker: str, scale: float) -> None:
-    color = style.POSITIVE if name == "probability" else PASSAGE_COLOR
-    low, high = scale * row[f"{name}_low"], scale * row[f"{name}_high"]
+def _draw_interval(
+    axis, row: pd.Series, name: str, place: float, marker: str, scale: float, color: str, **look
+) -> None:
+    value, low, high = (scale * row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if not np.isnan(low):
         axis.plot(np.clip([low, high], *(LIMITS if scale > 1 else (0, 1))), [place, place], color=color, lw=1.1)
-    axis.plot([scale * row[name]], [place], color=color, marker=marker, linestyle="none", zorder=4)
+    axis.plot([value], [place], color=color, marker=marker, linestyle="none", zorder=4, **look)

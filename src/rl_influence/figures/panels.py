@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,10 @@ from matplotlib.ticker import MaxNLocator
 
 from rl_influence.analysis.curves import (
     KEY,
-    adam_variants,
     chosen_iif,
     compared_environments,
     reference_method,
+    rows_of,
 )
 from rl_influence.config import Config
 
@@ -34,11 +34,6 @@ SMALL = {  # what a figure itself says of what is drawn of the seeds
     "seeds": "Every line is a seed.",
 }
 CROWD = 6  # methods of a panel beyond which its lines stand alone
-
-
-def main_environments(config: Config) -> list[str]:
-    """The environments that are compared over seeds, without those that repeat another one with Adam."""
-    return [name for name in compared_environments(config) if name not in adam_variants(config)]
 
 
 def standard_and_iif(config: Config, environment: str) -> list[str]:
@@ -64,20 +59,22 @@ def curves_figure(
     tables: dict,
     config: Config,
     methods: dict[str, list[str]],
-    subject: Iterable[str] = (),
+    subject: Sequence[str] = (),
     *,
     one_iif: bool = True,
     spread: str = "band",
 ) -> Figure:
-    """One panel of learning curves per environment; `methods` gives each environment's methods, in the order drawn.
-
-    An environment is drawn if there are runs of a method of `subject` (default: of any). `one_iif`: IIF at each
-    environment's own p is one method. `spread` says what is drawn of the seeds, see `draw_curves`.
-
-    Raises:
-        Nothing: if no panel is left.
-    """
-    methods, drawn = wanted(tables, config, methods, subject)
+    """One panel of learning curves per environment; `methods` gives each environment's methods, in the order drawn. An
+    environment is drawn if there are runs of a method of `subject` (default: of any); `Nothing` if no panel is left.
+    `one_iif`: IIF at each environment's own p is one method. `spread`: see `draw_curves`."""
+    grid, there = in_grid(config), {*conditions(tables["curves_summary"])}
+    methods = {e: [m for m in ms if (e, m) in grid] for e, ms in methods.items()}
+    subjects = {e: [m for m in ms if m in subject] if subject else ms for e, ms in methods.items()}
+    drawn = [e for e, ms in subjects.items() if any((e, m) in there for m in ms)]
+    if not drawn:
+        parts = {e: ", ".join(config.methods[m].label for m in ms) for e, ms in subjects.items()}
+        pairs = "; ".join(f"{config.environments[e].label}: {labels}" for e, labels in parts.items())
+        raise style.Nothing(f"no finished run of {pairs or 'its methods in this study'}")
     figure, axes = style.grid(len(drawn))
     axes = list(axes[:, 0])
     shown = {name: methods[name] for name in drawn}
@@ -96,24 +93,8 @@ def curves_figure(
 
 def compared_with_iif(tables: dict, config: Config, methods: list[str]) -> Figure:
     """Curves of `methods` beside standard PPO and IIF, in the environments where there are runs of any of them."""
-    environments = [e for e in main_environments(config) if any((e, m) in in_grid(config) for m in methods)]
+    environments = [e for e in compared_environments(config) if any((e, m) in in_grid(config) for m in methods)]
     return curves_figure(tables, config, {e: [*standard_and_iif(config, e), *methods] for e in environments}, methods)
-
-
-def wanted(
-    tables: dict, config: Config, methods: dict[str, list[str]], subject: Iterable[str] = ()
-) -> tuple[dict, list[str]]:
-    """The part of `methods` that the study's grid has, and the environments of which there are curves of `subject`."""
-    grid = in_grid(config)
-    methods = {e: [m for m in ms if (e, m) in grid] for e, ms in methods.items()}
-    there = {*conditions(tables["curves_summary"])}
-    subject = {*subject}
-    drawn = [e for e, ms in methods.items() if any((e, m) in there for m in ms if not subject or m in subject)]
-    if not drawn:
-        parts = {e: [config.methods[m].label for m in ms if not subject or m in subject] for e, ms in methods.items()}
-        pairs = "; ".join(f"{config.environments[e].label}: {', '.join(labels)}" for e, labels in parts.items())
-        raise style.Nothing(f"no finished run of {pairs or 'its methods in this study'}")
-    return methods, drawn
 
 
 def draw_curves(
@@ -126,13 +107,10 @@ def draw_curves(
     spread: str = "band",
 ) -> set[str]:
     """A panel per environment; its title says p, where IIF is drawn at one, how many seeds there are, and which rounds
-    are not shown.
+    are not shown. Returns which of `SMALL` are drawn.
 
     `spread`: `band` draws means with the interval of five or more seeds, or with fewer seeds faintly; of too many
     methods for one panel, and with `none`, only means; `seeds` only the seeds.
-
-    Returns:
-        Which of `SMALL` are drawn.
     """
     smalls, seeds, kinds = [], [], set()
     for axis, (environment, names) in zip(axes, methods.items(), strict=True):
@@ -210,7 +188,7 @@ def legend(tables: dict, config: Config, methods: dict[str, list[str]], *, one_i
     there = {*conditions(tables["curves_summary"])}
     pairs = [(e, m) for m in config.methods for e, ms in methods.items() if m in ms and (e, m) in there]
     looks = {(found := look(config, *pair, one_iif))["label"]: found for pair in pairs}
-    return [style.handle(found) for found in looks.values()]
+    return [style.handle(**found) for found in looks.values()]
 
 
 def missing(tables: dict, config: Config, methods: dict[str, list[str]]) -> list[str]:
@@ -234,11 +212,10 @@ def conditions(table: pd.DataFrame) -> list[tuple[str, str]]:
     return list(dict.fromkeys(zip(table["environment"], table["method"], strict=True)))
 
 
-def rows_of(table: pd.DataFrame, key: tuple) -> pd.DataFrame:
-    """The rows of an environment, of one with a method, or of both with a seed."""
-    for name, value in zip(KEY, key, strict=False):
-        table = table[table[name] == value]
-    return table
+def runs_of(table: pd.DataFrame, config: Config, gym_ids: tuple[str, ...]) -> list[tuple]:
+    """(environment, method, seed) of the runs in a table whose environment's gym_id begins with one of these."""
+    keys = table[KEY].drop_duplicates().itertuples(index=False, name=None)
+    return [key for key in keys if config.environments[key[0]].gym_id.startswith(gym_ids)]
 
 
 def missing_analyses(tables: dict, analysis: str, config: Config, environments: list[str] | None = None) -> list[str]:

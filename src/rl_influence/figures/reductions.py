@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,33 +15,10 @@ from rl_influence.config import Config
 
 from . import panels, style
 
-
-@dataclass(frozen=True)
-class Reduction:
-    """What a reduction is, and where it lies in the tables: of means, of seeds, and the column that counts what was
-    never reached."""
-
-    label: str
-    words: str
-    means: str
-    seeds: str
-    unreached: str
-
-
-REDUCTIONS = {
-    "se_ave": Reduction(
-        "SE_ave",
-        "rounds saved, averaged over all returns that PPO reaches",
-        "efficiency",
-        "efficiency_per_seed",
-        "unreached",
-    ),
-    "se_peak": Reduction(
-        "SE_peak", "rounds saved, to PPO's best return", "efficiency", "efficiency_per_seed", "peak_unreached"
-    ),
-    "rt_peak": Reduction(
-        "RT_peak", "CPU time saved, to PPO's best return", "runtimes", "runtimes_per_seed", "peak_unreached"
-    ),
+REDUCTIONS = {  # quantity -> its name, and what it is
+    "se_ave": ("SE_ave", "rounds saved, averaged over all returns that PPO reaches"),
+    "se_peak": ("SE_peak", "rounds saved, to PPO's best return"),
+    "rt_peak": ("RT_peak", "CPU time saved, to PPO's best return"),
 }
 LIMITS = (-100.0, 100.0)  # percent; what lies lower is an arrow at the edge
 KINDS = {  # of points -> what the legend says of them
@@ -58,11 +34,8 @@ COUNTED = "Reached by: the seeds that ever reach PPO's best return; no mean wher
 def reductions_figure(
     tables: dict, config: Config, methods: dict[str, list[str]], quantities: list[str], *, one_iif: bool = True
 ) -> Figure:
-    """A panel per quantity, a row per environment and method (of `methods`) that has runs beside PPO's.
-
-    Raises:
-        Nothing: if there is no row.
-    """
+    """A panel per quantity, a row per environment and method (of `methods`) that has runs beside PPO's; `Nothing` if
+    there is no row."""
     grid = panels.in_grid(config)
     wanted = [(e, m) for e, ms in methods.items() for m in ms if m and (e, m) in grid]
     found = {row: panels.find(tables["efficiency"], *row) for row in wanted}
@@ -86,7 +59,7 @@ def reductions_figure(
     kinds = set()
     for axis, quantity in zip(axes, quantities, strict=True):
         kinds |= draw_reductions(axis, tables, config, quantity, places, one_iif=one_iif)
-        axis.set_title(REDUCTIONS[quantity].label)
+        axis.set_title(REDUCTIONS[quantity][0])
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
     axes[0].set_yticks([*ticks], [text for text, _ in ticks.values()])
@@ -116,24 +89,22 @@ def draw_reductions(
     horizontal: bool = True,
     one_iif: bool = True,
 ) -> set[str]:
-    """Mean with t interval, single seeds and the paper's number, in percent, for each (environment, method).
+    """Mean with t interval, single seeds and the paper's number, in percent, for each (environment, method); `rows`
+    gives their places on the other axis. Returns which of `KINDS`, `counted` and `paper` are drawn.
 
     What is only an upper bound, because returns of PPO were never reached, is hollow, and has no interval if it is a
-    peak's; where most seeds never reach the peak, those that do are counted instead, beside the panel. `rows` gives
-    the places on the other axis.
-
-    Returns:
-        Which of `KINDS`, `counted` and `paper` are drawn.
+    peak's; where most seeds never reach the peak, those that do are counted instead, beside the panel.
     """
-    kind, values, counts, drawn = REDUCTIONS[quantity], [0.0], {}, set()
+    values, counts, drawn = [0.0], {}, set()
+    table = "runtimes" if quantity == "rt_peak" else "efficiency"
+    peak = quantity != "se_ave"  # one level, reached or not; of the many of an average only some are not
     for (environment, method), place in rows.items():
-        mean = panels.find(tables[kind.means], environment, method)
+        mean = panels.find(tables[table], environment, method)
         if mean is None or not mean["n"]:
             continue
         this = panels.look(config, environment, method, one_iif)
-        seeds = panels.rows_of(tables[kind.seeds], (environment, method))
+        seeds = panels.rows_of(tables[f"{table}_per_seed"], (environment, method))
         seeds = seeds[seeds[quantity].notna()]
-        peak = quantity != "se_ave"  # one level, reached or not; of the many of an average only some are not
         reached = seeds["peak_reached"].astype(str) == "True" if peak else seeds[quantity].notna()
         few = 2 * reached.sum() < len(seeds)
         paper = _paper(axis, mean, quantity, place, horizontal)
@@ -147,7 +118,7 @@ def draw_reductions(
             counts[place] = f"{reached.sum()}/{len(seeds)}"
             continue
         value, low, high = (100 * mean[name] for name in (quantity, f"{quantity}_low", f"{quantity}_high"))
-        hollow = bool(mean[kind.unreached])
+        hollow = bool(mean["peak_unreached" if peak else "unreached"])
         if mean["n"] >= FEWEST and not np.isnan(low) and not (hollow and peak):
             ends = np.clip([low, high], *LIMITS)
             values += [low, high]
@@ -224,19 +195,17 @@ def _paper(axis: Axes, mean: pd.Series, quantity: str, place: float, horizontal:
 
 def handles(kinds: set[str], *, horizontal: bool = True) -> list:
     """Legend of these kinds of points as they are drawn, and of the paper's; methods stand beside their rows."""
-    entries = [
-        style.handle(
-            _look(kind, style.GREY, horizontal) | {"label": label, "alpha": 0.5 if kind.startswith("seed") else 1}
-        )
-        for kind, label in KINDS.items()
-        if kind in kinds
-    ]
+    entries = []
+    for kind, label in KINDS.items():
+        if kind in kinds:
+            alpha = 0.5 if kind.startswith("seed") else 1
+            entries.append(style.handle(**_look(kind, style.GREY, horizontal), label=label, alpha=alpha))
     return entries + ([style.paper_handle()] if "paper" in kinds else [])
 
 
 def small(kinds: set[str], quantities: Iterable[str]) -> str:
     """What the figure itself says of its quantities, and of the counts in it."""
-    saved = "; ".join(f"{REDUCTIONS[name].label}: {REDUCTIONS[name].words}" for name in quantities)
+    saved = "; ".join(": ".join(REDUCTIONS[name]) for name in quantities)
     return f"{saved}. {COUNTED if 'counted' in kinds else ''}".strip()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,7 +60,8 @@ SETTINGS = {
 }
 GREY, SOFT, THIN = "#444444", "#999999", "#f3f3f3"  # small text, reference lines, panels of few seeds
 POSITIVE, NEGATIVE = "#0b55a5", "#d55e00"  # the paper's green and red
-STYLES = {  # colour, line, marker
+LOOK = ("color", "linestyle", "marker", "label")  # of a method: those of `STYLES`, and its name
+STYLES = {
     "ppo": ("#000000", "-", "o"),
     "iif": ("#0b55a5", "-", "s"),
     "iif_p6_25": ("#7fc8b4", (0, (1, 1)), "v"),
@@ -103,8 +104,8 @@ def context():
 def look(config: Config, method: str) -> dict:
     """Colour, line style, marker and label of a method; one without a place in `STYLES` takes a spare one."""
     others = [name for name in config.methods if name not in STYLES]
-    color, line, marker = STYLES[method] if method in STYLES else spare(others.index(method))
-    return {"color": color, "linestyle": line, "marker": marker, "label": config.methods[method].label}
+    style = STYLES[method] if method in STYLES else spare(others.index(method))
+    return dict(zip(LOOK, (*style, config.methods[method].label), strict=True))
 
 
 def spare(place: int) -> tuple:
@@ -114,16 +115,12 @@ def spare(place: int) -> tuple:
 
 def iif_look() -> dict:
     """IIF's, where it is one method: at each environment's own p, which stands elsewhere."""
-    color, line, marker = STYLES["iif"]
-    return {"color": color, "linestyle": line, "marker": marker, "label": "IIF"}
+    return dict(zip(LOOK, (*STYLES["iif"], "IIF"), strict=True))
 
 
 def grid(panels: int, heights: tuple[float, ...] = (1.6,)) -> tuple[Figure, np.ndarray]:
-    """A figure of `panels` columns of axes with these heights (inches), at most three beside each other.
-
-    Returns:
-        The figure and its axes, (panels, len(heights)).
-    """
+    """A figure of `panels` columns of axes with these heights (inches), at most three beside each other, and its axes,
+    (panels, len(heights))."""
     columns = min(panels, 2 if panels == 4 else 3)
     blocks = -(-panels // columns)
     figure = new_figure(NARROW if columns == 1 else WIDTH, sum(heights) * blocks)
@@ -144,10 +141,8 @@ def new_figure(width: float, height: float) -> Figure:
 def finish(
     figure: Figure, handles: Sequence[Line2D], notes: Iterable[str] = (), xlabel: str = "", small: str = ""
 ) -> Figure:
-    """Adds what stands below the panels, and its room: the label of all x axes, the legend, and `small` text.
-
-    `notes` go into the files' metadata, from where the report has them.
-    """
+    """Adds what stands below the panels, and its room: the label of all x axes, the legend, and `small` text. `notes`
+    go into the files' metadata, from where the report has them."""
     width, height = figure.get_size_inches()
     columns = rows = 0
     lines = textwrap.wrap(small, int(width / CHARACTER))
@@ -184,14 +179,19 @@ def nothing(text: str) -> Figure:
     return figure
 
 
-def handle(look: dict) -> Line2D:
+def handle(**look) -> Line2D:
     """A legend entry."""
     return Line2D([], [], **look)
 
 
+def points(entries: Mapping[str, tuple[str, str]], **look) -> list[Line2D]:
+    """Legend entries of points: label -> colour, marker."""
+    return [handle(color=c, marker=m, linestyle="none", label=label, **look) for label, (c, m) in entries.items()]
+
+
 def paper_handle() -> Line2D:
     """The legend entry of numbers that the paper prints."""
-    return handle(PAPER | {"label": "the paper"})
+    return handle(**PAPER, label="the paper")
 
 
 def of(row: pd.Series | dict) -> str:
@@ -271,10 +271,8 @@ def limits(values, margin: float = 0.06) -> tuple[float, float]:
 
 
 def save(figure: Figure, out_pdf: str | Path, out_png: str | Path, source: str) -> None:
-    """PDF and PNG without dates or program versions: the same figure gives the same bytes.
-
-    `source` says in both files' metadata which runs they are made of; the figure's notes stand beside it.
-    """
+    """PDF and PNG without dates or program versions: the same figure gives the same bytes. `source` says in both files'
+    metadata which runs they are made of; the figure's notes stand beside it."""
     dated = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
     places = {"pdf": ("Subject", "Keywords"), "png": ("Description", "Comment")}
     for path, kind in ((out_pdf, "pdf"), (out_png, "png")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 
 import gymnasium
 import numpy as np
@@ -74,6 +75,20 @@ def _each(ledger: Ledger, name: str):
             yield study, frame
 
 
+def _by_study(ledger: Ledger, name: str, rows_of: Callable[[pd.DataFrame], list[dict]]) -> str:
+    """What `rows_of` makes of a table, for each study that has it."""
+    made = [(study, rows_of(frame)) for study, frame in _each(ledger, name)]
+    return "\n".join(f"Study `{study}`:\n\n{table(rows)}\n" for study, rows in made if rows)
+
+
+def _wide(cells: Iterable[tuple[dict, dict]]) -> list[dict]:
+    """A row for each head, with all of its cells beside it."""
+    rows: dict[tuple, dict] = {}
+    for head, cell in cells:
+        rows.setdefault(tuple(head.values()), dict(head)).update(cell)
+    return [*rows.values()]
+
+
 def _spread(row: dict, name: str, *, percent: bool = False, bound: str = "") -> str:
     """value [low, high]; the columns are name, name_low, name_high (or low, high)."""
     few = row.get("n", FEWEST_SEEDS) < FEWEST_SEEDS
@@ -95,77 +110,53 @@ QUANTITIES = {"rounds_saved": "rounds saved", "se_ave": "SE_ave", "mean_training
 
 
 def _contrasts(ledger: Ledger, name: str) -> str:
-    parts = []
-    for study, frame in _each(ledger, name):
-        rows: dict[tuple, dict] = {}
-        for row in frame[frame["quantity"].isin(QUANTITIES)].to_dict("records"):
-            key = row["environment"], row["effect"], row["contrast"]
-            place = rows.setdefault(
-                key, {"environment": ledger.config.labels[key[0]], "changes": key[1], "contrast": key[2], "n": row["n"]}
-            )
-            percent = row["quantity"] != "mean_training_return"
-            bound = "either way" if row["unreached"] else ""
-            place[QUANTITIES[row["quantity"]]] = _spread(row, "value", percent=percent, bound=bound)
-        parts.append(f"Study `{study}`:\n\n{table(list(rows.values()))}\n")
-    return "\n".join(parts)
+    def cells(row: dict) -> tuple[dict, dict]:
+        head = {"environment": ledger.config.labels[row["environment"]], "changes": row["effect"]}
+        head |= {"contrast": row["contrast"], "n": row["n"]}
+        percent, bound = row["quantity"] != "mean_training_return", "either way" if row["unreached"] else ""
+        return head, {QUANTITIES[row["quantity"]]: _spread(row, "value", percent=percent, bound=bound)}
+
+    return _by_study(ledger, name, lambda f: _wide(map(cells, f[f["quantity"].isin(QUANTITIES)].to_dict("records"))))
 
 
 def levels(ledger: Ledger) -> str:
     """Where along PPO's rise rounds are saved."""
-    parts = []
-    for study, frame in _each(ledger, "rounds_saved"):
-        rows: dict[str, dict] = {}
-        for row in frame.to_dict("records"):
-            if row["method"] == chosen_iif(ledger.config, row["environment"]):
-                label = ledger.config.labels[row["environment"]]
-                place = rows.setdefault(row["environment"], {"environment": label, "n": row["n"]})
-                head = "mean" if str(row["at"]) == "mean" else f"at {100 * float(row['at']):g} %"
-                bound = "either way" if row.get("unreached") else ""
-                place[head] = _spread(row, "rounds_saved", percent=True, bound=bound)
-        parts.append(f"Study `{study}`:\n\n{table(list(rows.values()))}\n")
-    return "\n".join(parts)
+
+    def cells(row: dict) -> tuple[dict, dict]:
+        at = "mean" if str(row["at"]) == "mean" else f"at {100 * float(row['at']):g} %"
+        bound = "either way" if row.get("unreached") else ""
+        head = {"environment": ledger.config.labels[row["environment"]], "n": row["n"]}
+        return head, {at: _spread(row, "rounds_saved", percent=True, bound=bound)}
+
+    def rows(frame: pd.DataFrame) -> list[dict]:
+        records = frame.to_dict("records")
+        return _wide(cells(r) for r in records if r["method"] == chosen_iif(ledger.config, r["environment"]))
+
+    return _by_study(ledger, "rounds_saved", rows)
 
 
 def faithfulness(ledger: Ledger) -> str:
     """By round and group, as it is."""
-    parts = []
-    for study, frame in _each(ledger, "faithfulness_summary"):
-        rows: dict[tuple, dict] = {}
-        for row in frame.to_dict("records"):
-            key = row["environment"], row["removal"], row["scoring"], row["outcome"]
-            place = rows.setdefault(
-                key,
-                {
-                    "environment": ledger.config.labels[key[0]],
-                    "left out": key[1],
-                    "scores": key[2],
-                    "predicts": OUTCOMES.get(key[3], key[3]),
-                    "n": row["n"],
-                },
-            )
-            low, high = (min(1.0, max(-1.0, row[f"spearman_{end}"])) for end in ("low", "high"))
-            ends = f" [{low:.2f}, {high:.2f}]" if row["n"] >= FEWEST_SEEDS else ""
-            place[f"round {row['round']}"] = f"{row['spearman']:.2f}{ends}"
-        parts.append(f"Study `{study}`:\n\n{table(list(rows.values()))}\n")
-    return "\n".join(parts)
+
+    def cells(row: dict) -> tuple[dict, dict]:
+        head = {"environment": ledger.config.labels[row["environment"]], "left out": row["removal"]}
+        head |= {"scores": row["scoring"], "predicts": OUTCOMES.get(row["outcome"], row["outcome"]), "n": row["n"]}
+        low, high = (min(1.0, max(-1.0, row[f"spearman_{end}"])) for end in ("low", "high"))
+        ends = f" [{low:.2f}, {high:.2f}]" if row["n"] >= FEWEST_SEEDS else ""
+        return head, {f"round {row['round']}": f"{row['spearman']:.2f}{ends}"}
+
+    return _by_study(ledger, "faithfulness_summary", lambda frame: _wide(map(cells, frame.to_dict("records"))))
 
 
 def null_values(ledger: Ledger) -> str:
     """PPO against PPO."""
-    parts = []
-    for study, frame in _each(ledger, "null_values"):
-        rows = [
-            {
-                "environment": ledger.config.labels[row["environment"]],
-                "metric": row["metric"],
-                "mean": f"{row['mean']:.3g}",
-                "2.5 to 97.5 %": f"{row['low']:.3g} to {row['high']:.3g}",
-                "pairs": row["pairs"],
-            }
-            for row in frame.to_dict("records")
-        ]
-        parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
-    return "\n".join(parts)
+
+    def cells(row: dict) -> dict:
+        spread = {"mean": f"{row['mean']:.3g}", "2.5 to 97.5 %": f"{row['low']:.3g} to {row['high']:.3g}"}
+        head = {"environment": ledger.config.labels[row["environment"]], "metric": row["metric"]}
+        return head | spread | {"pairs": row["pairs"]}
+
+    return _by_study(ledger, "null_values", lambda frame: [*map(cells, frame.to_dict("records"))])
 
 
 def power(ledger: Ledger) -> str:
@@ -210,20 +201,14 @@ def multiplicity(ledger: Ledger) -> str:
 
 def episodic(ledger: Ledger) -> str:
     """SE_ave of exact curves, and of the same curves as the paper's test episodes would have shown them."""
-    parts = []
-    for study, frame in _each(ledger, "episodic_efficiency"):
-        rows = [
-            {
-                "environment": ledger.config.labels[row["environment"]],
-                "method": ledger.config.methods[row["method"]].label,
-                "n": row["n"],
-                "SE_ave, exact": number(row["exact_se_ave"], percent=True),
-                f"SE_ave, {row['episodes']:,} episodes": _spread(row, "se_ave", percent=True),
-            }
-            for row in frame.to_dict("records")
-        ]
-        parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
-    return "\n".join(parts)
+
+    def cells(row: dict) -> dict:
+        labels = ledger.config.labels[row["environment"]], ledger.config.methods[row["method"]].label
+        head = dict(zip(("environment", "method", "n"), (*labels, row["n"]), strict=True))
+        exact = {"SE_ave, exact": number(row["exact_se_ave"], percent=True)}
+        return head | exact | {f"SE_ave, {row['episodes']:,} episodes": _spread(row, "se_ave", percent=True)}
+
+    return _by_study(ledger, "episodic_efficiency", lambda frame: [*map(cells, frame.to_dict("records"))])
 
 
 def failures(ledger: Ledger) -> str:
@@ -288,18 +273,19 @@ def _tuned(environment: str, name: str, context: samples.Context) -> dict | None
 
 def ends(ledger: Ledger) -> str:
     """How far PPO and IIF get."""
-    parts = []
-    for study, frame in _each(ledger, "final_returns"):
-        rows = []
+
+    def rows(frame: pd.DataFrame) -> list[dict]:
+        made = []
         for environment, methods in frame.groupby("environment", sort=False):
             row = {"environment": ledger.config.labels[environment]}
             for method in ("ppo", chosen_iif(ledger.config, environment)):
                 found = methods[methods["method"] == method].to_dict("records")
                 label = ledger.config.methods[method].label.partition(",")[0]
                 row[label] = f"{_spread(found[0], 'final_return')}, n = {found[0]['n']}" if found else "–"
-            rows.append(row | {"solved at": solved_at(ledger, environment)})
-        parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
-    return "\n".join(parts)
+            made.append(row | {"solved at": solved_at(ledger, environment)})
+        return made
+
+    return _by_study(ledger, "final_returns", rows)
 
 
 def ppo_ends(ledger: Ledger, environment: str, study: str) -> str:

@@ -70,7 +70,7 @@ def draw(
         f"are running means over {SMOOTH} rounds; against KL there are no bands. Seconds: training, with the "
         "generation of validation sequences. Perplexity: under the frozen start. The reward is tox-block's, too.",
     ]
-    return style.finish(figure, [style.handle(looks(study, m)) for m in there], notes)
+    return style.finish(figure, [style.handle(**looks(study, m)) for m in there], notes)
 
 
 def figure_7(study: Study, curves: pd.DataFrame) -> Figure:

@@ -20,32 +20,28 @@ from rl_influence.config import Config
 from . import wording
 from .models import FEWEST_SEEDS, CheckConfig, ClaimConfig, Claims
 from .samples import APART, Context, Needs, Sample, located, needs, sample
-from .verdicts import Verdict, conclude, is_undefined, judge
+from .verdicts import conclude, judge
 
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
+NO_SAMPLE = Sample(*[pd.Series(dtype=float)] * 3)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A check in one environment.
-
-    Attributes:
-        interval, least, most: of the numbers, of the least and of the most that they can be.
-        label: which of several alternatives the interval is of.
-    """
+    """A check in one environment."""
 
     check: CheckConfig
     environment: str
     outcome: str
-    interval: Interval = NOTHING
+    needs: Needs
+    reason: str = ""
+    interval: Interval = NOTHING  # of the numbers, and of the least and the most that they can be
     least: Interval = NOTHING
     most: Interval = NOTHING
-    sample: Sample | None = None
+    sample: Sample = NO_SAMPLE
     confidence: float = np.nan
-    needs: Needs = Needs()
     margin: float = 0.0
-    reason: str = ""
-    side: Mapping | None = None
+    side: Mapping | None = None  # which of several alternatives all this is of
 
 
 def evaluate(
@@ -53,21 +49,15 @@ def evaluate(
 ) -> dict[str, pd.DataFrame]:
     """Verdicts (`claims`), and checks by environment (`claims_checks`).
 
-    Args:
-        tables: by name; `missing_runs` (and `missing_analyses`) and those that the checks read. A check whose table is
-            not there is not run.
-        reported: default what the catalogue in the current folder says.
-
-    Raises:
-        ConfigError: for a reference to a number that the paper does not have, or a column that its table does not.
+    `tables`: by name, `missing_runs` (and `missing_analyses`) and those that the checks read; a check whose table is
+    not there is not run. `reported`: default what the catalogue says. `ConfigError` for a reference to a number that
+    the paper does not have, or a column that its table does not.
     """
     reported = reported or load_reported(config.folder)
     context = Context(claims, config, tables)
     verdicts, rows = [], []
     for claim in claims.claims:
-        required = {
-            e: [assess(check, e, context, planned) for check in claim.requires] for e, planned in claim.seeds.items()
-        }
+        required = {e: [assess(c, e, context, n) for c in claim.requires] for e, n in claim.seeds.items()}
         outcomes = [
             _if_it_applies(assess(check, e, context, planned), required[e])
             for check in claim.checks
@@ -91,20 +81,19 @@ def assess(check: CheckConfig, environment: str, context: Context, planned: int)
     found = needs(check, environment, context)
     if check.table in APART:
         found = replace(found, short=max(0, planned - len(found.seeds)))
-    blank = Outcome(check, environment, "not run", needs=found, reason=found.lacks)
+    blank = Outcome(check, environment, "not run", found, found.lacks)
     if found.lacks:
         return blank
     if len(found.seeds) < FEWEST_SEEDS and not found.short:
         number = f"{len(found.seeds)} seed{'s' * (len(found.seeds) != 1)}"
         return replace(blank, reason=f"the study asks for {number}, the rule for {FEWEST_SEEDS} or more")
-    scale = margin_scale(check, environment, context)
-    margin = context.claims.margin * scale if check.has_margin else 0.0
+    margin = context.claims.margin * margin_scale(check, environment, context) if check.has_margin else 0.0
     confidence = confidence_of(context.claims, context.config.study)
     confidence = 1 - (1 - confidence) / len(check.sides)  # Bonferroni, where one of several may hold
     outcomes = []
     for side in check.sides:
         there = len(context.tables[check.table])
-        numbers = sample(check, side, environment, context, found.seeds) if there else _no_sample()
+        numbers = sample(check, side, environment, context, found.seeds) if there else NO_SAMPLE
         outcomes.append(_judged(replace(blank, side=side, margin=margin, confidence=confidence), numbers))
     kinds = [outcome.outcome for outcome in outcomes]
     order = [check.sign * outcome.interval.mean for outcome in outcomes]
@@ -122,23 +111,23 @@ def _judged(blank: Outcome, numbers: Sample) -> Outcome:
     least, most = (_interval(part, blank.confidence) for part in (numbers.least, numbers.most))
     most_possible = np.inf if check.quantity != "rounds_saved" else 2.0 if check.than else 1.0
     interval = t_interval(numbers.value, blank.confidence, most_possible)
-    result = replace(blank, sample=numbers, interval=interval, least=least, most=most)
     notes = list(numbers.notes)
     if found.missing or found.short:
-        outcome = "incomplete" if result.interval.n else "not run"
+        outcome = "incomplete" if interval.n else "not run"
         short = f"{found.short} of {found.short + len(found.seeds)} seeds are missing"
         notes.insert(0, wording.runs_missing(found.missing) if found.missing else short)
-    elif is_undefined(result.interval) or result.interval.n < FEWEST_SEEDS:
+    elif np.isnan(interval.low) or interval.n < FEWEST_SEEDS:
         outcome = "undecided"
-        notes.insert(0, f"defined for {result.interval.n} of {len(found.seeds)} seeds")
+        notes.insert(0, f"defined for {interval.n} of {len(found.seeds)} seeds")
     elif np.isnan(blank.margin):
         outcome = "undecided"
         notes.insert(0, "PPO's rise is not defined")
     else:
         outcome = judge(least, most, check, blank.margin)
-        if outcome == "undecided" and judge(result.interval, result.interval, check, blank.margin) != "undecided":
+        if outcome == "undecided" and judge(interval, interval, check, blank.margin) != "undecided":
             notes.append(f"{numbers.unreached:.0%} of the returns are never reached: the number is a bound")
-    return replace(result, outcome=outcome, reason="; ".join(notes))
+    reason = "; ".join(notes)
+    return replace(blank, sample=numbers, interval=interval, least=least, most=most, outcome=outcome, reason=reason)
 
 
 def _interval(values: pd.Series, confidence: float) -> Interval:
@@ -149,19 +138,14 @@ def _interval(values: pd.Series, confidence: float) -> Interval:
     return Interval(low if np.isinf(low) else high, low, high, len(values))
 
 
-def _no_sample() -> Sample:
-    empty = pd.Series(dtype=float)
-    return Sample(empty, empty, empty)
-
-
 def margin_scale(check: CheckConfig, environment: str, context: Context) -> float:
     """The range of a check's outcome, of which its margin is a share."""
     if check.range == "one":
         return 1.0
+    table = check.table if check.table in APART else "returns_per_seed"
+    rows = rows_where(context.tables[table], {"environment": environment})
     if check.table in APART:
-        rows = rows_where(context.tables[check.table], {"environment": environment})
         return float(rows[check.range].astype(float).mean())
-    rows = rows_where(context.tables["returns_per_seed"], {"environment": environment})
     rise = float(rows["ppo_rise"].astype(float).mean())
     return rise / float(rows["rounds"].astype(float).max()) if check.range == "ppo_rise_per_round" else rise
 
@@ -184,11 +168,9 @@ def _check_row(claim: ClaimConfig, role: str, outcome: Outcome, context: Context
     method = located(outcome.side or check.sides[0], environment, context.config).get("method")
     named = method and paper_id(context.config, environment, method)
     paper, paper_value, seeds = wording.paper_number(check, environment, named, reported)
-    predicted = NOTHING
-    if outcome.sample is not None and not np.isnan(paper_value):
-        predicted = prediction_interval(outcome.sample.value, seeds, 0.95)
+    values = outcome.sample.value
+    predicted = NOTHING if np.isnan(paper_value) else prediction_interval(values, seeds)
     inside = predicted.low <= paper_value <= predicted.high
-    values = outcome.sample.value if outcome.sample is not None else pd.Series(dtype=float)
     return {
         "claim": claim.claim,
         "environment": environment,
@@ -206,7 +188,7 @@ def _check_row(claim: ClaimConfig, role: str, outcome: Outcome, context: Context
         "n": interval.n,
         "expected": len(outcome.needs.seeds),
         "planned": claim.seeds_of(check)[environment],
-        "unreached": outcome.sample.unreached if outcome.sample is not None else 0.0,
+        "unreached": outcome.sample.unreached,
         "bound": _bound(outcome.sample),
         "unit": "fraction" if check.percent else "",
         "claimed": "above" if check.sign > 0 else "below",
@@ -225,9 +207,7 @@ def _check_row(claim: ClaimConfig, role: str, outcome: Outcome, context: Context
     }
 
 
-def _bound(numbers: Sample | None) -> str:
-    if numbers is None:
-        return ""
+def _bound(numbers: Sample) -> str:
     below, above = ((part != numbers.value).any() for part in (numbers.least, numbers.most))
     return {(True, False): "at most", (False, True): "at least", (True, True): "either way"}.get((below, above), "")
 
@@ -248,7 +228,7 @@ def _claim_row(claim: ClaimConfig, outcomes: list[Outcome], used: list[Outcome])
         case = outcome.environment, outcome.check.case
         if case in cases:
             cases[case].setdefault(outcome.check.role, []).append(outcome.outcome)
-    verdict: Verdict = conclude(claim, list(cases.values()))
+    verdict = conclude(claim, list(cases.values()))
     missing = list(dict.fromkeys(run for outcome in used for run in outcome.needs.missing))
     absent = ", ".join(dict.fromkeys(o.reason for o in used if o.outcome == "not run" and not o.needs.missing))
     return {

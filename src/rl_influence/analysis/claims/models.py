@@ -192,10 +192,6 @@ def _enough(seeds: dict[str, int]) -> None:
 
 
 def load_claims(folder: str | Path = CATALOGUE) -> Claims:
-    """The claims; `folder` is the catalogue's.
-
-    Raises:
-        ConfigError: for anything wrong in the file.
-    """
+    """The claims; `folder` is the catalogue's. `ConfigError` for anything wrong in the file."""
     path = Path(folder) / "claims.yaml"
     return parse(Claims, read_yaml(path), path)

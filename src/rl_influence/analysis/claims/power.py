@@ -17,8 +17,8 @@ from rl_influence.analysis.statistics import pocock_confidence
 from .models import AGAINST_PPO, CheckConfig, Claims
 
 DRAWS = 4000
-POWER = ["claim", "environment", "case", "role", "check", "planned", "sd", "sd_from"]
-POWER += ["margin", "confidence", "paper_effect", "holds_if_paper", "fails_if_none", "holds_if_none"]
+KNOWN = ["claim", "environment", "case", "role", "check", "planned", "sd", "sd_from", "margin"]  # of claims_checks
+POWER = [*KNOWN, "confidence", "paper_effect", "holds_if_paper", "fails_if_none", "holds_if_none"]
 POWER += ["detectable", "seeds_to_hold", "seeds_to_fail"]
 MULTIPLICITY = ["claim", "cases", "replicated", "partly", "checks", "false_holds", "false_partly", "false_replicated"]
 MULTIPLICITY += ["replicated_if_true", "all_if_true"]
@@ -38,52 +38,46 @@ def outcome_shares(
 
 
 def power(claims: Claims, checks: pd.DataFrame) -> pd.DataFrame:
-    """Power of every check at its planned seeds.
+    """Power of every check at its planned seeds, at the level of a study's first look.
 
     The standard deviation is that of the seeds behind `claims_checks`; where there are none, the median of the same
-    quantity's in the other environments, in shares of the outcome's range. The level is that of a study that is looked
-    at more than once: planned seeds are its first look.
+    quantity's in the other environments, in shares of the outcome's range. No rows for checks of which nothing is
+    known.
 
     Returns:
-        Rows with claim, environment, case, role, check, planned, sd, sd_from (`seeds`, `others`), margin, confidence;
-        paper_effect (the paper's number; empty if it prints none), holds_if_paper (chance to hold if that is true);
-        fails_if_none and holds_if_none (if the truth lies at the threshold); detectable (smallest distance from the
-        threshold that holds with 80 %); seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the double of
-        the margin and at the threshold; empty above `MOST_SEEDS`). No rows for checks of which nothing is known.
+        Rows with `KNOWN`, confidence, paper_effect (the paper's number), holds_if_paper (chance to hold if that is
+        true); fails_if_none and holds_if_none (if the truth lies at the threshold); detectable (smallest distance from
+        the threshold that holds with 80 %); seeds_to_hold and seeds_to_fail (for 80 %, if the truth lies at the double
+        of the margin and at the threshold; empty above `MOST_SEEDS`).
     """
-    numbered = {claim.claim: claim for claim in claims.claims}
     confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)
-    known = _with_sd(checks[checks["role"] != "requires"], claims)
     rows = []
-    for row in known.to_dict("records"):
-        check = _check_of(numbered[row["claim"]].checks, row)
+    for row in _with_sd(checks[checks["role"] != "requires"], claims).to_dict("records"):
+        check, sd, n = row["model"], row["sd"], int(row["planned"])
         level = 1 - (1 - confidence) / len(check.sides)
-        arguments = {"sd": row["sd"], "margin": row["margin"], "confidence": level}
-        n = int(row["planned"])
+        arguments = {"sd": sd, "margin": row["margin"], "confidence": level}
         paper = row["paper_value"] if check.quantity in (*AGAINST_PPO, "final_return") else np.nan
-        none = outcome_shares(check, check.threshold, n=n, **arguments)
+        holds, fails = outcome_shares(check, check.threshold, n=n, **arguments)
         step = check.sign * (2 * row["margin"] or abs(check.threshold) / 2)
         numbers = (
             paper,
             outcome_shares(check, paper, n=n, **arguments)[0] if np.isfinite(paper) else np.nan,
-            none[1],
-            none[0],
-            _detectable(row["sd"], n, level),
+            fails,
+            holds,
+            _detectable(sd, n, level),
             _seeds(check, check.threshold + step, 0, arguments),
             _seeds(check, check.threshold - (0 if row["margin"] else step), 1, arguments),
         )
-        place = [row[name] for name in POWER[:5]]
-        rows.append((*place, n, row["sd"], row["sd_from"], row["margin"], level, *numbers))
+        rows.append((*(row[name] for name in KNOWN), level, *numbers))
     return pd.DataFrame(rows, columns=POWER)
 
 
 def _with_sd(checks: pd.DataFrame, claims: Claims) -> pd.DataFrame:
-    """The rows with a standard deviation, their own or the others', and with the margin that they will have."""
-    checks = checks.copy()
-    checks["case"] = checks["case"].fillna("")
+    """The rows with a standard deviation, their own or the others', the margin that they will have, and their check."""
+    checks = checks.assign(case=checks["case"].fillna(""))
     numbered = {claim.claim: claim for claim in claims.claims}
     models = [_check_of(numbered[row["claim"]].checks, row) for row in checks.to_dict("records")]
-    checks["range"] = [model.range for model in models]
+    checks["model"], checks["range"] = models, [model.range for model in models]
     scale = checks["margin"].where(checks["margin"] > 0) / claims.margin
     scale = scale.groupby([checks["environment"], checks["range"]]).transform("median")  # nan: no run is there yet
     scale = scale.where(checks["range"] != "one", 1.0)
@@ -95,14 +89,13 @@ def _with_sd(checks: pd.DataFrame, claims: Claims) -> pd.DataFrame:
     return checks[checks["sd"].notna() & checks["margin"].notna()]
 
 
-def multiplicity(claims: Claims, checks_power: float = 0.8) -> pd.DataFrame:
+def multiplicity(claims: Claims) -> pd.DataFrame:
     """What counting does, for independent cases that rest on one check each.
 
     Returns:
-        Rows with claim, cases, replicated and partly (how many must count), checks (that count), false_holds (expected
-        number of them that hold by chance if there is no effect anywhere), false_partly and false_replicated (chance
-        of these verdicts then), replicated_if_true (chance of it if every case has a power of `checks_power`),
-        all_if_true (the same if all cases had to hold).
+        Rows with claim, cases, replicated and partly (how many must count), checks (that count); if there is no effect
+        anywhere: false_holds (expected number of them that hold), false_partly and false_replicated (chance of these
+        verdicts); if every case has a power of 80 %: replicated_if_true, and all_if_true (if all cases had to hold).
     """
     rows = []
     confidence = pocock_confidence(claims.sequential.looks, claims.sequential.alpha)
@@ -111,7 +104,7 @@ def multiplicity(claims: Claims, checks_power: float = 0.8) -> pd.DataFrame:
         counting = [(check, e) for check in claim.checks if check.role != "beside" for e in claim.seeds_of(check)]
         by_chance = (1 - confidence) / 2
         enough = [stats.binom.sf(number - 1, n, by_chance) for number in (claim.partly, claim.replicated)]
-        true = [stats.binom.sf(number - 1, n, checks_power) for number in (claim.replicated, n)]
+        true = [stats.binom.sf(number - 1, n, 0.8) for number in (claim.replicated, n)]
         shown = (n, claim.replicated, claim.partly, len(counting), by_chance * len(counting))
         rows.append((claim.claim, *shown, *enough, *true))
     return pd.DataFrame(rows, columns=MULTIPLICITY)
@@ -123,21 +116,21 @@ def _check_of(checks: tuple[CheckConfig, ...], row: Mapping) -> CheckConfig:
     return next(c for c in checks if (c.quantity, c.case, c.role, c.threshold) == shape)
 
 
-def _detectable(sd: float, n: int, confidence: float, wanted: float = 0.8) -> float:
+def _detectable(sd: float, n: int, confidence: float) -> float:
     """Distance from the threshold that a two-sided t test at this level finds with a power of 80 %."""
     critical = stats.t.ppf((1 + confidence) / 2, n - 1)
     low, high = 0.0, 2 * critical + 20
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if stats.nct.sf(critical, n - 1, middle) >= wanted else (middle, high)
+        low, high = (low, middle) if stats.nct.sf(critical, n - 1, middle) >= 0.8 else (middle, high)
     return float(high * sd / np.sqrt(n))
 
 
-def _seeds(check: CheckConfig, truth: float, which: int, arguments: Mapping, wanted: float = 0.8) -> float:
+def _seeds(check: CheckConfig, truth: float, which: int, arguments: Mapping) -> float:
     """Fewest seeds (from 3, in steps of a tenth) with which a check holds (0) or fails (1) in 80 % of the draws."""
     n = 3
     while n <= MOST_SEEDS:
-        if outcome_shares(check, truth, n=n, **arguments)[which] >= wanted:
+        if outcome_shares(check, truth, n=n, **arguments)[which] >= 0.8:
             return float(n)
         n += max(1, n // 10)
     return np.nan

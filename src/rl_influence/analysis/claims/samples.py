@@ -15,6 +15,7 @@ rlhf_per_seed: environment (the language-model study that a row is of), method (
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,13 +95,8 @@ class Needs:
 
 
 def sample(check: CheckConfig, side: Filter, environment: str, context: Context, seeds: Iterable[int]) -> Sample:
-    """A check's number for each of these seeds; `side` is its `where`, or one of its alternatives.
-
-    All alternatives are compared on the same seeds, also where the study has more of one of them.
-
-    Raises:
-        ConfigError: for a column that its table does not have.
-    """
+    """A check's number for each of these seeds; `side` is its `where`, or one of its alternatives, all of which are
+    compared on the same seeds. `ConfigError` for a column that its table does not have."""
     only = {} if check.table in APART else {"seed": sorted(seeds)}
     own = located(side, environment, context.config) | only
     if not check.against:
@@ -127,9 +123,9 @@ def needs(check: CheckConfig, environment: str, context: Context) -> Needs:
         lacks = "" if len(there) else f"{check.table} of {environment}"
         return Needs(frozenset(there[APART[check.table]]), lacks=lacks)
     analysis = ANALYSIS_OF.get(check.table)
-    grid: dict[tuple[str, str], set[int]] = {}
+    grid = defaultdict(set)
     for run in config.runs if not analysis else [a.run for a in config.analyses if a.name == analysis]:
-        grid.setdefault((run.environment, run.method), set()).add(run.seed)
+        grid[run.environment, run.method].add(run.seed)
     needed = _methods(check, environment, context, grid)
     for place in dict.fromkeys((environment, *(place for place, _ in needed))):
         if place not in {run.environment for run in config.runs}:
@@ -174,14 +170,10 @@ def members(name: str, environment: str, context: Context, there: Container = ()
 
 
 def tuned_choice(name: str, environment: str, context: Context) -> dict[int, str]:
-    """Seed -> that method of `tuned` with the highest mean training return over the other seeds.
-
-    No seed helps to choose what it is then judged by.
-    """
-    returns = rows_where(context.tables["returns_per_seed"], {"environment": environment})
-    there = {(environment, method) for method in returns["method"].astype(str)}
-    names = members(name, environment, context, there)
-    table = returns.assign(method=returns["method"].astype(str))
+    """Seed -> that method of `tuned` with the highest mean training return over the other seeds: no seed helps to
+    choose what it is then judged by."""
+    table = rows_where(context.tables["returns_per_seed"], {"environment": environment}).astype({"method": str})
+    names = members(name, environment, context, {(environment, method) for method in table["method"]})
     wide = table.pivot(index="seed", columns="method", values="mean_training_return")
     wide = wide.reindex(columns=names).astype(float).dropna()
     if len(wide) < 2 or len(names) < 2:
@@ -205,10 +197,10 @@ def _methods(check: CheckConfig, environment: str, context: Context, grid: Conta
     if check.than:
         place = check.than.environment or environment
         found += [(place, resolved(m, place, config)) for m in (check.than.method, check.than.against)]
-    names: list[tuple[str, str]] = []
+    names = []
     for place, name in found:
         behind = members(name, place, context, grid)
-        names += [(place, m) for m in behind] if len(behind) > (name in context.claims.tuned) else [(place, name)]
+        names += [(place, m) for m in (behind if len(behind) > (name in context.claims.tuned) else [name])]
     return list(dict.fromkeys(names))
 
 
@@ -224,23 +216,20 @@ def _plain(check: CheckConfig, where: Mapping, context: Context) -> Sample:
     notes = (f"undefined for {unit} {', '.join(map(str, undefined))}",) if undefined else ()
     found = Sample(value, value, value, notes=notes)
     rows = rows.set_index(rows[unit].astype(int))
-    if check.quantity in REACHED:  # never reached: at least the whole budget
-        never = ~rows[REACHED[check.quantity]].astype(bool).reindex(value.index)
-        return replace(found, most=value.where(~never, np.inf), unreached=float(never.mean()) if len(never) else 0.0)
-    if check.quantity in AGAINST_PPO:
-        return _bounded(found, rows.reindex(value.index), check.quantity)
-    return found
-
-
-def _bounded(found: Sample, rows: pd.DataFrame, quantity: str) -> Sample:
-    """Reductions with levels that were never reached are at most what they show; the least counts these as -1, what a
-    saving tends to when the method's rounds grow without end, or as their bound if that is lower."""
-    if quantity == "se_ave":
+    # Reductions with levels that were never reached are at most what they show; the least counts these as -1, what a
+    # saving tends to when the method's rounds grow without end, or as their bound if that is lower.
+    if check.quantity == "se_ave":
+        rows = rows.reindex(value.index)
         share = float(rows["unreached"].sum() / max(1, rows["levels"].sum()))
         return replace(found, least=rows["se_ave_least"].astype(float), unreached=share)
-    never = ~rows["peak_reached"].astype(bool)
-    least = found.value.where(~never, found.value.clip(upper=-1))
-    return replace(found, least=least, unreached=float(never.mean()) if len(never) else 0.0)
+    reached = "peak_reached" if check.quantity in AGAINST_PPO else REACHED.get(check.quantity)
+    if not reached:
+        return found
+    never = ~rows[reached].reindex(value.index).astype(bool)
+    unreached = float(never.mean()) if len(never) else 0.0
+    if check.quantity in REACHED:  # at least the whole budget
+        return replace(found, most=value.where(~never, np.inf), unreached=unreached)
+    return replace(found, least=value.where(~never, value.clip(upper=-1)), unreached=unreached)
 
 
 def _saved(own: Mapping, other: Mapping, context: Context) -> Sample:

@@ -6,32 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from rl_influence.analysis.statistics import Interval
 
 from .models import CheckConfig, ClaimConfig
 
 VERDICTS = ("replicated", "partly", "not replicated", "undecided", "incomplete", "not run", "not applicable")
-OUTCOMES = ("holds", "fails", "undecided", "incomplete", "not run", "not applicable")
 OPEN = ("incomplete", "not run")  # runs that are missing could change them
-Counts = Literal["yes", "undecided", "no"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a claim.
+    """What is known of a claim."""
 
-    Attributes:
-        verdict: one of `VERDICTS`.
-        floor, ceiling: what it is if everything that is missing goes against the claim, and for it; equal: settled.
-        cases: how many cases count in full, in part, fail, are undecided, open or not applicable.
-    """
-
-    verdict: str
-    floor: str
-    ceiling: str
-    cases: dict[str, int]
+    verdict: str  # one of `VERDICTS`
+    floor: str  # what it is if everything that is missing goes against the claim
+    ceiling: str  # and if it goes for it; equal: settled
+    cases: dict[str, int]  # how many count in full, in part, fail, are undecided, open or not applicable
 
     @property
     def settled(self) -> bool:
@@ -39,12 +29,8 @@ class Verdict:
 
 
 def judge(least: Interval, most: Interval, check: CheckConfig, margin: float = 0.0) -> str:
-    """holds, fails or undecided.
-
-    Args:
-        least, most: intervals of the least and the most that the numbers can be; the same where all is known.
-        margin: an effect of less is none; 0 for a threshold that is a size.
-    """
+    """holds, fails or undecided, by the intervals of the least and the most that the numbers can be; an effect of less
+    than `margin` is none (0 for a threshold that is a size)."""
     worst, best = (least, most) if check.sign > 0 else (most, least)
     sure = check.sign * ((worst.low if check.sign > 0 else worst.high) - check.threshold)
     possible = check.sign * ((best.high if check.sign > 0 else best.low) - check.threshold)
@@ -53,7 +39,7 @@ def judge(least: Interval, most: Interval, check: CheckConfig, margin: float = 0
     return "holds" if sure > 0 else "undecided"
 
 
-def counts(check_outcomes: Mapping[str, list[str]], part: bool) -> Counts:
+def counts(check_outcomes: Mapping[str, list[str]], part: bool) -> Literal["yes", "undecided", "no"]:
     """Whether a case counts, in full or in part, given the outcomes of its checks by role."""
     needed = list(check_outcomes.get("decides", ()))
     vetoes = list(check_outcomes.get("vetoes", ()))
@@ -71,11 +57,8 @@ def conclude(claim: ClaimConfig, cases: list[Mapping[str, list[str]]]) -> Verdic
     for case in cases:
         kinds[case_status(case)] += 1
     if not applicable:
-        return Verdict("not applicable", "not applicable", "not applicable", kinds)
-    floor, ceiling = (
-        _final(claim, [{role: _closed(found, as_if) for role, found in case.items()} for case in applicable])
-        for as_if in ("fails", "holds")
-    )
+        return Verdict(*["not applicable"] * 3, kinds)
+    floor, ceiling = (_final(claim, [_closed(case, as_if) for case in applicable]) for as_if in ("fails", "holds"))
     if floor == ceiling or floor == "partly":
         return Verdict(floor, floor, ceiling, kinds)
     outcomes = [outcome for case in applicable for outcome in _all(case)]
@@ -98,7 +81,7 @@ def case_status(case: Mapping[str, list[str]]) -> str:
     missing that could change it) or not applicable."""
     if "not applicable" in _all(case):
         return "not applicable"
-    worst, best = ({role: _closed(found, as_if) for role, found in case.items()} for as_if in ("fails", "holds"))
+    worst, best = (_closed(case, as_if) for as_if in ("fails", "holds"))
     if counts(best, True) == "no":
         return "fails"
     if counts(worst, True) == "yes":
@@ -106,14 +89,9 @@ def case_status(case: Mapping[str, list[str]]) -> str:
     return "open" if set(OPEN) & {*_all(case)} else "undecided"
 
 
-def _closed(outcomes: list[str], as_if: str) -> list[str]:
-    return [as_if if outcome in OPEN else outcome for outcome in outcomes]
+def _closed(case: Mapping[str, list[str]], as_if: str) -> dict[str, list[str]]:
+    return {role: [as_if if outcome in OPEN else outcome for outcome in found] for role, found in case.items()}
 
 
 def _all(case: Mapping[str, list[str]]) -> list[str]:
     return [outcome for role, outcomes in case.items() if role != "beside" for outcome in outcomes]
-
-
-def is_undefined(interval: Interval) -> bool:
-    """Whether there is nothing to judge by."""
-    return interval.n < 2 or bool(np.isnan(interval.low))

@@ -120,22 +120,13 @@ def named(missing: Sequence[tuple[str, str, int]]) -> str:
 def paper_number(
     check: CheckConfig, environment: str, method: str | None, reported: Reported
 ) -> tuple[str, float, int]:
-    """The paper's number as printed, its value on our scale (nan: none), and its number of seeds.
-
-    Two places: their ratio where ours is one, else their difference.
-
-    Raises:
-        ConfigError: for a place that paper_reported.yaml does not have.
-    """
-    found = []
-    for place in check.reported:
-        path = place.format(environment=environment, method=method)
-        pair = reported_pair(reported, path, optional="{" in place)
-        if pair is None:
-            return "", np.nan, 0
-        found.append((path, pair))
-    if not found:
+    """The paper's number as printed, its value on our scale (nan: none), and its number of seeds. Two places: their
+    ratio where ours is one, else their difference. `ConfigError` for a place that paper_reported.yaml does not have."""
+    paths = [place.format(environment=environment, method=method) for place in check.reported]
+    pairs = [reported_pair(reported, p, optional="{" in q) for p, q in zip(paths, check.reported, strict=True)]
+    if not pairs or None in pairs:
         return "", np.nan, 0
+    found = list(zip(paths, pairs, strict=True))
     shown = [f"[{a:g}, {b:g}]" if path.startswith("table_4.") else f"{a:g} ± {b:g}" for path, (a, b) in found]
     means = [sum(pair) / 2 if path.startswith("table_4.") else pair[0] for path, pair in found]
     percent = found[0][0].rsplit(".", 1)[-1] in ("se_ave", "se_peak", "rt_peak", "rounds", "runtime")
@@ -149,14 +140,8 @@ def paper_number(
 
 
 def reported_pair(reported: Reported, path: str, optional: bool = False) -> tuple[float, float] | None:
-    """A pair of numbers of the paper by its place in paper_reported.yaml.
-
-    Args:
-        optional: the place depends on environment or method, of which the paper may print nothing: then None.
-
-    Raises:
-        ConfigError: if there is no such number.
-    """
+    """A pair of numbers of the paper by its place in paper_reported.yaml (`ConfigError` if it is none); None if an
+    `optional` place, which depends on environment or method, is one of which the paper prints nothing."""
     value: object = reported
     for depth, part in enumerate(path.split(".")):
         if optional and depth in (1, 2) and isinstance(value, dict) and part not in value:
@@ -168,10 +153,8 @@ def reported_pair(reported: Reported, path: str, optional: bool = False) -> tupl
 
 
 def number_text(row: Mapping) -> str:
-    """A check's number as people read it: value [low, high], n; ≤, ≥ or ≈ where returns were never reached.
-
-    Fewer than three seeds have no interval.
-    """
+    """A check's number as people read it: value [low, high] (none for fewer than three seeds), n; ≤, ≥ or ≈ where
+    returns were never reached."""
     ends = (row["low"], row["high"]) if row["n"] >= FEWEST_SEEDS else (np.nan, np.nan)
     shown = interval(row["value"], *ends, percent=row["unit"] == "fraction", bound=row["bound"])
     return f"{shown}, n = {count(row)}"
