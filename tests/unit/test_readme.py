@@ -12,7 +12,18 @@ import pytest
 from rl_influence.config import Config
 from rl_influence.publish.ledger import Ledger
 from rl_influence.publish.readme import BLOCKS, PAGES, claims, efficiency, found, gain, headline, render, saved
-from rl_influence.publish.results_page import COMMITTED, ends, failures, lost, slight, spent, table, tuning, undecided
+from rl_influence.publish.results_page import (
+    COMMITTED,
+    ends,
+    failures,
+    lost,
+    second_looks,
+    slight,
+    spent,
+    table,
+    tuning,
+    undecided,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +80,22 @@ def test_what_fails_and_what_is_undecided_is_listed_once(root):
         lines = make(ledger).splitlines()[2:]
         assert len(lines) == (counting["outcome"] == outcome).sum() > 0
         assert len(set(lines)) == len(lines)
+
+
+def test_second_looks_are_those_of_undecided_claims_and_of_twice_the_seeds(root):
+    def change(checks):
+        mine = checks["claim"] == 6
+        checks["outcome"] = "holds"
+        checks["n"] = checks["planned"]
+        checks.loc[mine, "outcome"] = "undecided"
+        checks.loc[(checks["claim"] == 8) & (checks["role"] == "decides"), "n"] *= 2
+
+    ledger = confirm(root, change)
+    for number in ledger.verdicts["confirm"].index:
+        ledger.verdicts["confirm"].loc[number, "verdict"] = "undecided" if number == 6 else "replicated"
+    assert second_looks(ledger) == "Made: claim 8 (LunarLander). Not made: claim 6 (MiniGrid)."
+    ledger.verdicts["confirm"].loc[6, "verdict"] = "partly"
+    assert second_looks(ledger) == "Made: claim 8 (LunarLander). Not made: none."
 
 
 def test_a_verdict_is_that_of_the_cases_that_are_shown(root):

@@ -323,6 +323,25 @@ def undecided(ledger: Ledger) -> str:
 CHECK = ["claim", "environment", "case", "check"]
 
 
+def second_looks(ledger: Ledger) -> str:
+    """Which claims were looked at again with more seeds, and which the rule allows to."""
+    rule, made, left = ledger.rules.sequential, [], []
+    for study in (name for name in ledger.studies if name in rule.studies):
+        checks = read_table(ledger.tables(study) / "claims_checks.csv")
+        checks = checks[~checks["role"].isin(["beside", "requires"])]
+        again = checks["n"] >= rule.looks[-1] * checks["planned"]
+        undecided = checks["claim"].map(ledger.verdicts[study]["verdict"]) == "undecided"
+        made += _places(ledger, checks[again])
+        left += _places(ledger, checks[undecided & (checks["outcome"] == "undecided") & ~again])
+    return f"Made: {', '.join(made) or 'none'}. Not made: {', '.join(left) or 'none'}."
+
+
+def _places(ledger: Ledger, checks: pd.DataFrame) -> list[str]:
+    """`claim 2 (LunarLander, BipedalWalker)` of each claim."""
+    found = checks.groupby("claim", sort=True)["environment"].unique()
+    return [f"claim {n} ({', '.join(ledger.config.labels.get(e, e) for e in names)})" for n, names in found.items()]
+
+
 def _counting(ledger: Ledger, outcome: str) -> list[dict]:
     rows = [row for claim in _numbers(ledger) for row in ledger.of(claim, outcome=outcome)]
     return [row for row in rows if row["role"] not in ("beside", "requires")]
@@ -351,7 +370,20 @@ def spent(ledger: Ledger) -> str:
 BLOCKS = {
     make.__name__: make
     for make in (
-        *(claims_in_full, failures, lost, slight, undecided, ends, controls, tuning, levels, heuristics, faithfulness),
+        *(
+            claims_in_full,
+            failures,
+            lost,
+            slight,
+            undecided,
+            second_looks,
+            ends,
+            controls,
+            tuning,
+            levels,
+            heuristics,
+            faithfulness,
+        ),
         *(episodic, null_values, power, multiplicity, spent),
     )
 }
