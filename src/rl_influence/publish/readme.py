@@ -270,7 +270,7 @@ def waiting(ledger: Ledger) -> str:
     undecided = [n for n in ledger.verdicts[ledger.studies[-1]].index if ledger.verdict(n).verdict == "undecided"]
     if undecided:
         lines.append(
-            f"* Undecided, whatever the missing runs show: claims {', '.join(map(str, undecided))}. "
+            f"* Undecided: claims {', '.join(map(str, undecided))}. "
             "[What it would take](docs/results.md#what-would-change-our-mind)."
         )
     return "\n".join(lines)
