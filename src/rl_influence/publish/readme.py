@@ -143,8 +143,7 @@ def _step(ledger: Ledger) -> str:
     if not scaled:
         return "Whether a larger step does as much is not run yet." if ledger.of(20, role="decides") else ""
     most = [e for e, row in scaled.items() if row["outcome"] == "holds" and e in left and left[e]["outcome"] != "holds"]
-    *first, last = (scaled[e]["label"] for e in most) if most else ("",)
-    names = " and ".join(filter(None, (", ".join(first), last)))
+    names = " and ".join(", ".join(scaled[e]["label"] for e in most).rsplit(", ", 1))
     text = f"**Larger steps are most of it in {names}.**" if most else "**Is it the step?**"
     text += f" A PPO whose rounds move the network as far as IIF's saves, against PPO: {_listed([*scaled.values()])}."
     return text + (f" IIF against that PPO: {_listed([*left.values()])}." if left else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import gymnasium
 import numpy as np
@@ -75,9 +75,8 @@ def _each(ledger: Ledger, name: str):
             yield study, frame
 
 
-def _by_study(ledger: Ledger, name: str, rows_of: Callable[[pd.DataFrame], list[dict]]) -> str:
-    """What `rows_of` makes of a table, for each study that has it."""
-    made = [(study, rows_of(frame)) for study, frame in _each(ledger, name)]
+def _by_study(made: Iterable[tuple[str, list[dict]]]) -> str:
+    """A table for each study that has rows."""
     return "\n".join(f"Study `{study}`:\n\n{table(rows)}\n" for study, rows in made if rows)
 
 
@@ -116,7 +115,8 @@ def _contrasts(ledger: Ledger, name: str) -> str:
         percent, bound = row["quantity"] != "mean_training_return", "either way" if row["unreached"] else ""
         return head, {QUANTITIES[row["quantity"]]: _spread(row, "value", percent=percent, bound=bound)}
 
-    return _by_study(ledger, name, lambda f: _wide(map(cells, f[f["quantity"].isin(QUANTITIES)].to_dict("records"))))
+    shown = ((study, frame[frame["quantity"].isin(QUANTITIES)]) for study, frame in _each(ledger, name))
+    return _by_study((study, _wide(map(cells, frame.to_dict("records")))) for study, frame in shown)
 
 
 def levels(ledger: Ledger) -> str:
@@ -132,7 +132,7 @@ def levels(ledger: Ledger) -> str:
         records = frame.to_dict("records")
         return _wide(cells(r) for r in records if r["method"] == chosen_iif(ledger.config, r["environment"]))
 
-    return _by_study(ledger, "rounds_saved", rows)
+    return _by_study((study, rows(frame)) for study, frame in _each(ledger, "rounds_saved"))
 
 
 def faithfulness(ledger: Ledger) -> str:
@@ -145,7 +145,8 @@ def faithfulness(ledger: Ledger) -> str:
         ends = f" [{low:.2f}, {high:.2f}]" if row["n"] >= FEWEST_SEEDS else ""
         return head, {f"round {row['round']}": f"{row['spearman']:.2f}{ends}"}
 
-    return _by_study(ledger, "faithfulness_summary", lambda frame: _wide(map(cells, frame.to_dict("records"))))
+    tables = _each(ledger, "faithfulness_summary")
+    return _by_study((study, _wide(map(cells, frame.to_dict("records")))) for study, frame in tables)
 
 
 def null_values(ledger: Ledger) -> str:
@@ -156,7 +157,7 @@ def null_values(ledger: Ledger) -> str:
         head = {"environment": ledger.config.labels[row["environment"]], "metric": row["metric"]}
         return head | spread | {"pairs": row["pairs"]}
 
-    return _by_study(ledger, "null_values", lambda frame: [*map(cells, frame.to_dict("records"))])
+    return _by_study((study, [*map(cells, f.to_dict("records"))]) for study, f in _each(ledger, "null_values"))
 
 
 def power(ledger: Ledger) -> str:
@@ -203,12 +204,15 @@ def episodic(ledger: Ledger) -> str:
     """SE_ave of exact curves, and of the same curves as the paper's test episodes would have shown them."""
 
     def cells(row: dict) -> dict:
-        labels = ledger.config.labels[row["environment"]], ledger.config.methods[row["method"]].label
-        head = dict(zip(("environment", "method", "n"), (*labels, row["n"]), strict=True))
-        exact = {"SE_ave, exact": number(row["exact_se_ave"], percent=True)}
-        return head | exact | {f"SE_ave, {row['episodes']:,} episodes": _spread(row, "se_ave", percent=True)}
+        return {
+            "environment": ledger.config.labels[row["environment"]],
+            "method": ledger.config.methods[row["method"]].label,
+            "n": row["n"],
+            "SE_ave, exact": number(row["exact_se_ave"], percent=True),
+            f"SE_ave, {row['episodes']:,} episodes": _spread(row, "se_ave", percent=True),
+        }
 
-    return _by_study(ledger, "episodic_efficiency", lambda frame: [*map(cells, frame.to_dict("records"))])
+    return _by_study((study, [*map(cells, f.to_dict("records"))]) for study, f in _each(ledger, "episodic_efficiency"))
 
 
 def failures(ledger: Ledger) -> str:
@@ -241,15 +245,14 @@ def slight(ledger: Ledger) -> str:
 
 def tuning(ledger: Ledger) -> str:
     """Mean training return at every learning rate, and what is chosen on the other seeds, for each seed."""
-    parts = []
-    for study, frame in _each(ledger, "returns_per_seed"):
+
+    def rows(study: str, frame: pd.DataFrame) -> list[dict]:
         config = Config(ledger.root / f"config/{study}.yaml")
         context = samples.Context(ledger.rules, config, {"returns_per_seed": frame})
         places = [(e, name) for e in dict.fromkeys(frame["environment"]) for name in ledger.rules.tuned]
-        rows = [row for place in places if (row := _tuned(*place, context))]
-        if rows:
-            parts.append(f"Study `{study}`:\n\n{table(rows)}\n")
-    return "\n".join(parts)
+        return [row for place in places if (row := _tuned(*place, context))]
+
+    return _by_study((study, rows(study, frame)) for study, frame in _each(ledger, "returns_per_seed"))
 
 
 def _tuned(environment: str, name: str, context: samples.Context) -> dict | None:
@@ -285,7 +288,7 @@ def ends(ledger: Ledger) -> str:
             made.append(row | {"solved at": solved_at(ledger, environment)})
         return made
 
-    return _by_study(ledger, "final_returns", rows)
+    return _by_study((study, rows(frame)) for study, frame in _each(ledger, "final_returns"))
 
 
 def ppo_ends(ledger: Ledger, environment: str, study: str) -> str:
@@ -370,20 +373,7 @@ def spent(ledger: Ledger) -> str:
 BLOCKS = {
     make.__name__: make
     for make in (
-        *(
-            claims_in_full,
-            failures,
-            lost,
-            slight,
-            undecided,
-            second_looks,
-            ends,
-            controls,
-            tuning,
-            levels,
-            heuristics,
-            faithfulness,
-        ),
-        *(episodic, null_values, power, multiplicity, spent),
+        *(claims_in_full, failures, lost, slight, undecided, second_looks, ends, controls, tuning, levels, heuristics),
+        *(faithfulness, episodic, null_values, power, multiplicity, spent),
     )
 }
