@@ -106,6 +106,24 @@ def test_single_seeds_are_not_drawn_beside_means(tmp_path):
         assert [axis.get_title() for axis in figures.make("fig_step_size", tables, config).axes] == drawn
 
 
+def test_seeds_without_ppos_step_count_for_nothing(tmp_path):
+    """Of MiniGrid one seed has the diagnostics of PPO, by whose step the others' are measured."""
+    few = {
+        "environments": ["minigrid"],
+        "methods": ["ppo", "iif_p12_5", "ppo_noclip"],
+        "seeds": [0, 1, 2],
+        "rounds": 20,
+    }
+    config = study(BLOCK, few)
+
+    def step(run):
+        return None if (run.environment, run.method) == ("minigrid", "ppo") and run.seed else np.full(20, 0.1)
+
+    write_synthetic_study(tmp_path, config, curve=lambda run: np.linspace(0, 1, 21), step=step)
+    tables = make_tables(load_study(config, tmp_path), reported=load_reported(CATALOGUE))
+    assert [axis.get_title() for axis in figures.make("fig_step_size", tables, config).axes] == ["FrozenLake", ""]
+
+
 def test_without_diagnostics_there_is_nothing_to_draw(tmp_path):
     config = study(BLOCK)
     write_synthetic_study(tmp_path, config, curve=curve)

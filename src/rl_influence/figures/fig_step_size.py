@@ -29,8 +29,10 @@ MATCHED, UNCLIPPED = "D", "^"
 
 
 def draw(tables: dict, config: Config) -> Figure:
-    table = tables["step_size"]
-    table = table[table["n"] > 0] if len(table) else table
+    table, placed = tables["step_size"], tables["diagnostics_summary"]
+    placed = placed[placed["displacement_ratio"].notna()].value_counts(["environment", "method"])  # PPO's step is known
+    table = table.assign(n=[placed.get(pair, 0) for pair in zip(table["environment"], table["method"], strict=True)])
+    table = table[table["n"] > 0]
     kinds = {name: config.methods[name].selection.kind for name in table["method"].unique()}
     pairs = zip(table["environment"], table["method"], strict=True)
     table = table[[kinds[name] in FAMILIES and _is_one(environment, name, config) for environment, name in pairs]]
